@@ -1,0 +1,7 @@
+// Package builtin lists every kind that the server offers out of the box.
+package builtin
+
+import "proa/api"
+
+// Table returns the table of all built-in resources.
+func Table() *api.Table { return api.NewTable() }

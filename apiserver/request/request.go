@@ -1,0 +1,90 @@
+// Package request holds what the stages of the API server know about a request: who asks (User), for what (Info), and
+// how both travel in a context.
+package request
+
+import (
+	"context"
+	"slices"
+)
+
+// User is an authenticated identity. It is immutable.
+type User struct {
+	Name   string
+	UID    string
+	Groups []string
+	Extra  map[string][]string
+}
+
+// Well-known names and groups.
+const (
+	Anonymous           = "system:anonymous"
+	AllAuthenticated    = "system:authenticated"
+	AllUnauthenticated  = "system:unauthenticated"
+	Masters             = "system:masters"
+	Nodes               = "system:nodes"
+	NodeUserPrefix      = "system:node:"
+	ServiceAccounts     = "system:serviceaccounts"
+	ServiceAccountUsers = "system:serviceaccount:" // followed by namespace:name
+)
+
+// In reports whether the user belongs to group.
+func (u *User) In(group string) bool { return u != nil && slices.Contains(u.Groups, group) }
+
+// Info is what the URL and the method say.
+type Info struct {
+	// Verb is the API verb (get, list, watch, create, update, patch, delete, deletecollection, or for URLs that are no
+	// resources the lower case HTTP method).
+	Verb string
+	// IsResource is false for URLs outside /api and /apis, which only have a Path.
+	IsResource            bool
+	Path                  string
+	Group, Version        string
+	Resource, Subresource string
+	Namespace, Name       string
+	// Rest is the path below a proxy subresource.
+	Rest string
+	// FieldSelector and LabelSelector as given, for authorizers that look at them.
+	FieldSelector, LabelSelector string
+}
+
+type key int
+
+const (
+	userKey key = iota
+	infoKey
+	warnKey
+)
+
+// WithUser returns a context that carries the user.
+func WithUser(ctx context.Context, u *User) context.Context {
+	return context.WithValue(ctx, userKey, u)
+}
+
+// UserFrom returns the user in ctx, or nil.
+func UserFrom(ctx context.Context) *User {
+	u, _ := ctx.Value(userKey).(*User)
+	return u
+}
+
+// WithInfo returns a context that carries the request's Info.
+func WithInfo(ctx context.Context, i *Info) context.Context {
+	return context.WithValue(ctx, infoKey, i)
+}
+
+// InfoFrom returns the Info in ctx, or nil.
+func InfoFrom(ctx context.Context) *Info {
+	i, _ := ctx.Value(infoKey).(*Info)
+	return i
+}
+
+// WithWarnings returns a context whose warnings go to warn.
+func WithWarnings(ctx context.Context, warn func(text string)) context.Context {
+	return context.WithValue(ctx, warnKey, warn)
+}
+
+// Warn shows text to the client as a Warning header, if the request can carry one.
+func Warn(ctx context.Context, text string) {
+	if warn, ok := ctx.Value(warnKey).(func(string)); ok {
+		warn(text)
+	}
+}
