@@ -1,0 +1,20 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"proa/api"
+)
+
+func bindings() *api.Resource {
+	return &api.Resource{
+		GroupVersionKind: kind("Binding"),
+		Plural:           "bindings",
+		Singular:         "binding",
+		Namespaced:       true,
+		New:              func() api.Object { return new(corev1.Binding) },
+		NewList:          func() runtime.Object { return new(corev1.Binding) },
+		Verbs:            []string{"create"}, Virtual: true,
+	}
+}
