@@ -1,0 +1,239 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"proa/internal/pki"
+)
+
+// A join token is "proa1.<hash of the authority>.<secret>": the hash lets a machine that knows nothing else trust the server, the
+// secret lets the server trust the machine.
+const tokenPrefix = "proa1"
+
+// joinPath is where machines ask to become nodes. Its own token check replaces the API's authentication.
+const joinPath = "/proa/v1/join"
+
+type joinRequest struct {
+	Name      string   `json:"name"`
+	Addresses []string `json:"addresses"`
+	// Key is the public key of the node, DER.
+	Key []byte `json:"key"`
+}
+
+type joinResponse struct {
+	// Authority and Certificate are PEM. The certificate opens the API as system:node:<name> and serves the node's own API.
+	Authority   string       `json:"authority"`
+	Certificate string       `json:"certificate"`
+	ClusterDNS  netip.Addr   `json:"clusterDNS"`
+	PodCIDR     netip.Prefix `json:"podCIDR"`
+	ServiceCIDR netip.Prefix `json:"serviceCIDR"`
+}
+
+// joinSecret reads the cluster's join secret, or makes it.
+func joinSecret(dir string) (string, error) {
+	file := filepath.Join(dir, "join.secret")
+	data, err := os.ReadFile(file)
+	if err == nil {
+		return strings.TrimSpace(string(data)), nil
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	secret := make([]byte, 16)
+	if _, err := rand.Read(secret); err != nil {
+		return "", err
+	}
+	text := hex.EncodeToString(secret)
+	return text, os.WriteFile(file, []byte(text+"\n"), 0o600)
+}
+
+// joinHandler answers machines that know the secret.
+func joinHandler(config Config, ca *pki.Authority, secret string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if subtle.ConstantTimeCompare([]byte(given), []byte(secret)) != 1 {
+			http.Error(w, "the join token is not this cluster's; see it with: proa token", http.StatusUnauthorized)
+			return
+		}
+		if r.Method != http.MethodPost {
+			http.Error(w, "use POST", http.StatusMethodNotAllowed)
+			return
+		}
+		var req joinRequest
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&req); err != nil {
+			http.Error(w, "read request: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		if problems := validation.IsDNS1123Subdomain(req.Name); len(problems) > 0 {
+			http.Error(w, "node name "+req.Name+": "+problems[0], http.StatusBadRequest)
+			return
+		}
+		key, err := x509.ParsePKIXPublicKey(req.Key)
+		if err != nil {
+			http.Error(w, "node key: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		der, err := ca.Sign(nodeLeaf(req.Name, req.Addresses), key)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		err = json.NewEncoder(w).Encode(joinResponse{
+			Authority: string(ca.PEM()), Certificate: string(pki.CertificatePEM(der)),
+			ClusterDNS: clusterDNS(config), PodCIDR: config.PodCIDR, ServiceCIDR: config.ServiceCIDR,
+		})
+		if err != nil {
+			config.Log.Warn("join answer not sent", "node", req.Name, "err", err)
+			return
+		}
+		config.Log.Info("node admitted", "node", req.Name)
+	})
+}
+
+func nodeLeaf(name string, addresses []string) pki.Leaf {
+	return pki.Leaf{
+		CommonName: "system:node:" + name, Organizations: []string{"system:nodes"},
+		Hosts: append([]string{name}, addresses...),
+	}
+}
+
+// identity is what a joined node knows.
+type identity struct {
+	joinResponse
+	cert tls.Certificate
+	pool *x509.CertPool
+}
+
+// join asks server for a node certificate. A node that has joined before, with more than a third of its certificate's
+// time left, does not ask again.
+func join(ctx context.Context, server, token, dir, name string, addresses []string) (*identity, error) {
+	if id, err := loadIdentity(dir); err == nil && id.cert.Leaf.Subject.CommonName == "system:node:"+name &&
+		time.Until(id.cert.Leaf.NotAfter) > pki.LeafLifetime/3 && id.covers(addresses) {
+		return id, nil
+	}
+	prefix, rest, _ := strings.Cut(token, ".")
+	hash, secret, ok := strings.Cut(rest, ".")
+	if prefix != tokenPrefix || !ok {
+		return nil, errors.New("the token is not a proa join token; on the server, run: proa token")
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(joinRequest{Name: name, Addresses: addresses, Key: public})
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server+joinPath, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+secret)
+	res, err := (&http.Client{Transport: pinned(hash), Timeout: 30 * time.Second}).Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s to join: %w", server, err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s refused: %s", server, bytes.TrimSpace(answer))
+	}
+	keyPEM, err := pki.KeyPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "node.key"), keyPEM, 0o600),
+		os.WriteFile(filepath.Join(dir, "node.json"), answer, 0o600),
+	); err != nil {
+		return nil, err
+	}
+	return loadIdentity(dir)
+}
+
+// pinned trusts a server whose chain holds the authority with the hash.
+func pinned(hash string) http.RoundTripper {
+	return &http.Transport{TLSClientConfig: &tls.Config{
+		MinVersion:         tls.VersionTLS13,
+		InsecureSkipVerify: true, // the check below replaces the one by known authorities
+		VerifyConnection: func(state tls.ConnectionState) error {
+			chain := state.PeerCertificates
+			root := chain[len(chain)-1]
+			if pki.Hash(root.Raw) != hash {
+				return errors.New("the server's authority is not the one in the join token")
+			}
+			pool := x509.NewCertPool()
+			pool.AddCert(root)
+			_, err := chain[0].Verify(x509.VerifyOptions{Roots: pool, DNSName: state.ServerName})
+			return err
+		},
+	}}
+}
+
+func loadIdentity(dir string) (*identity, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "node.json"))
+	if err != nil {
+		return nil, err
+	}
+	id := &identity{pool: x509.NewCertPool()}
+	if err := json.Unmarshal(data, &id.joinResponse); err != nil {
+		return nil, err
+	}
+	key, err := os.ReadFile(filepath.Join(dir, "node.key"))
+	if err != nil {
+		return nil, err
+	}
+	if id.cert, err = tls.X509KeyPair([]byte(id.Certificate), key); err != nil {
+		return nil, err
+	}
+	if !id.pool.AppendCertsFromPEM([]byte(id.Authority)) {
+		return nil, errors.New("node.json holds no authority")
+	}
+	return id, nil
+}
+
+func (id *identity) covers(addresses []string) bool {
+	for _, a := range addresses {
+		if id.cert.Leaf.VerifyHostname(a) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func parseCertificate(data []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return nil, errors.New("no certificate")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
