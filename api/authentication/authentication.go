@@ -1,0 +1,15 @@
+// Package authentication holds the kinds of the API group authentication.k8s.io, which the server answers without storing anything. Each kind has a file of its own
+// with its defaulting, validation, update rules, table columns and selectable fields.
+package authentication
+
+import (
+	"proa/api"
+)
+
+// Resources of the group, in the order of discovery.
+func Resources() []*api.Resource {
+	return []*api.Resource{
+		selfSubjectReviews(),
+		tokenReviews(),
+	}
+}
