@@ -198,8 +198,13 @@ func (a *Authority) Issue(leaf Leaf) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, err
 	}
+	chain := [][]byte{der}
+	if len(leaf.Hosts) > 0 {
+		// A server shows its authority too, for machines that join knowing only its hash.
+		chain = append(chain, a.Certificate.Raw)
+	}
 	parsed, err := x509.ParseCertificate(der)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: parsed}, err
+	return tls.Certificate{Certificate: chain, PrivateKey: key, Leaf: parsed}, err
 }
 
 // Renewing issues a certificate on first use and again once a third of its time is left. Its methods fit tls.Config.

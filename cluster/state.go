@@ -1,0 +1,92 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// State is what a running server leaves in DataDir/state.json for the other commands.
+type State struct {
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// Server is the URL of the API.
+	Server string `json:"server"`
+	// NodeAddress of the first node, empty without nodes.
+	NodeAddress string `json:"nodeAddress,omitempty"`
+	// Nodes are the names of this machine's real nodes, the first one in the machine's own namespaces.
+	Nodes []string `json:"nodes,omitempty"`
+}
+
+// ErrNotRunning says that no server uses the data directory.
+var ErrNotRunning = errors.New("proa is not running; start it with: proa up")
+
+// Running returns the state of the server that uses dir, or ErrNotRunning.
+func Running(dir string) (*State, error) {
+	lock, err := os.Open(filepath.Join(dir, "lock"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, ErrNotRunning
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		return nil, ErrNotRunning
+	}
+	return loadState(dir)
+}
+
+func loadState(dir string) (*State, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "state.json"))
+	if err != nil {
+		return nil, err
+	}
+	var s State
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("read %s/state.json: %w", dir, err)
+	}
+	return &s, nil
+}
+
+func (s *State) save(dir string) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(dir, "state.json.new")
+	if err := os.WriteFile(tmp, append(data, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(dir, "state.json"))
+}
+
+// lockDir makes the data directory and takes it for this process; the lock ends with the process.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		owner, _ := os.ReadFile(lock.Name())
+		lock.Close()
+		return nil, fmt.Errorf("%s is in use by process %s; stop it with: proa down", dir, strings.TrimSpace(string(owner)))
+	}
+	if err := lock.Truncate(0); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	if _, err := lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
