@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sort"
 )
@@ -100,7 +101,7 @@ func (c *Cursor) Next(ctx context.Context) ([]*Version, error) {
 			return nil, err
 		case len(versions) > 0:
 			return versions, nil
-		case v.err == ErrClosed:
+		case errors.Is(v.err, ErrClosed):
 			return nil, ErrClosed
 		}
 		select {
@@ -124,14 +125,13 @@ func (c *Cursor) TryNext() []*Version {
 // select; it may already be closed.
 func (c *Cursor) Changed() <-chan struct{} {
 	v := c.store.view.Load()
-	if c.after < v.revision || v.err == ErrClosed {
-		return closed
+	if c.after < v.revision || errors.Is(v.err, ErrClosed) {
+		ready := make(chan struct{})
+		close(ready)
+		return ready
 	}
 	return v.changed
 }
-
-// closed is never written to.
-var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 func (c *Cursor) advance(ctx context.Context, v *view) ([]*Version, error) {
 	if c.after >= v.revision {

@@ -10,17 +10,21 @@ import (
 // reached. Its cost grows with the number of versions that came later.
 func (s *Store) SnapshotAt(ctx context.Context, revision int64) (Snapshot, error) {
 	s.mu.Lock()
-	v, newest := s.view.Load(), s.snapshot()
-	s.mu.Unlock()
+	v := s.view.Load()
 	switch {
 	case revision > v.revision:
+		s.mu.Unlock()
 		return nil, ErrFuture
 	case revision < s.compacted.Load():
+		s.mu.Unlock()
 		return nil, ErrCompacted
 	case revision == v.revision:
+		newest := s.snapshot()
+		s.mu.Unlock()
 		return newest, nil
 	}
-	past := newest.tree.Copy()
+	past := s.tree.Copy()
+	s.mu.Unlock()
 	undo := func(key string, prev *Version) {
 		if prev == nil {
 			past.Delete(key)

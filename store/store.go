@@ -41,7 +41,8 @@ type Version struct {
 	Create, Revision int64
 	// Value is nil in the version that marks a deletion.
 	Value Value
-	// Prev is the version this one replaced, nil for a creation. It may be nil on versions read back from history.
+	// Prev is the version this one replaced, nil for a creation. Versions returned by a commit or by the feed have it;
+	// those in snapshots, and Prev itself, do not, so that a key's past does not stay in memory.
 	Prev *Version
 }
 
