@@ -87,7 +87,17 @@ func Open(dir string, o Options) (*Backend, error) {
 		return nil, err
 	}
 	b := newBackend(dir, o, lock)
-	if err := b.open(o.FS.PathJoin(dir, dbDir), false); err != nil {
+	db := o.FS.PathJoin(dir, dbDir)
+	found, err := findDamage(o.FS, db)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("open store %s: %w", dir, err)
+	case found != nil:
+		err = &DamageError{File: found.file, DataDir: o.DataDir, Err: fmt.Errorf("unreadable from byte %d on: %w", found.offset, found.err)}
+	default:
+		err = b.openNew(db)
+	}
+	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return b, nil
@@ -97,11 +107,28 @@ func newBackend(dir string, o Options, lock io.Closer) *Backend {
 	return &Backend{dir: dir, o: o, lock: lock, broken: make(chan struct{})}
 }
 
+// openNew opens the database at path, which may be empty. The first log of a new database is begun in an older encoding
+// that cannot tell damage from a torn end, so a new one is opened twice.
+func (b *Backend) openNew(path string) error {
+	files, err := b.o.FS.List(path)
+	if err != nil {
+		return fmt.Errorf("open store %s: %w", b.dir, err)
+	}
+	if len(files) == 0 {
+		if err := b.open(path); err != nil {
+			return err
+		}
+		if err := b.guard(b.db.Close); err != nil {
+			return fmt.Errorf("make store %s: %w", b.dir, err)
+		}
+	}
+	return b.open(path)
+}
+
 // open opens the database at path.
-func (b *Backend) open(path string, readOnly bool) error {
+func (b *Backend) open(path string) error {
 	o := &pebble.Options{
 		FS:                          b.o.FS,
-		ReadOnly:                    readOnly,
 		FormatMajorVersion:          pebble.FormatValueSeparation,
 		CacheSize:                   4 << 20,
 		MemTableSize:                4 << 20,

@@ -297,26 +297,43 @@ func TestTornTailIsCut(t *testing.T) {
 }
 
 func TestFlippedByteInLog(t *testing.T) {
-	dir := killed(t, 40)
-	log := newestFile(t, dir, "*.log")
-	flip(t, log, end(t, log)/2)
-	_, err := tryOpen(nil, dir)
-	if !isDamage(err, filepath.Base(log)) {
-		t.Fatalf("open gave %v", err)
+	for _, c := range []struct {
+		name string
+		// commits in the log, and the per cent of it after which the byte is flipped
+		commits, at int
+	}{
+		{"first record", 40, 0},
+		{"middle", 40, 50},
+		{"within one block", 10, 50},
+		{"many blocks", 400, 30},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := killed(t, c.commits)
+			log := newestFile(t, dir, "*.log")
+			flip(t, log, max(100, end(t, log)*c.at/100))
+			_, err := tryOpen(nil, dir)
+			if !isDamage(err, filepath.Base(log)) {
+				t.Fatalf("open gave %v", err)
+			}
+			report, err := embedded.Repair(dir, embedded.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := c.commits * c.at / 100
+			if len(report.Damage) == 0 || report.Keys < want-2 || report.Keys > want || !strings.Contains(report.String(), filepath.Base(log)) {
+				t.Errorf("want about %d keys; report: %s", want, report)
+			}
+			if _, err := os.Stat(report.Backup); err != nil {
+				t.Error(err)
+			}
+			s := open(t, nil, dir)
+			defer s.Close()
+			if s.Revision() != report.Revision || s.Snapshot().Count("", "") != report.Keys || s.Compacted() != report.Revision {
+				t.Errorf("revision %d, %d keys; report: %s", s.Revision(), s.Snapshot().Count("", ""), report)
+			}
+			put(t, s, "next", "")
+		})
 	}
-	report, err := embedded.Repair(dir, embedded.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(report.Damage) == 0 || report.Keys < 15 || report.Keys > 20 || !strings.Contains(report.String(), filepath.Base(log)) {
-		t.Errorf("report: %s", report)
-	}
-	s := open(t, nil, dir)
-	defer s.Close()
-	if s.Revision() != report.Revision || s.Snapshot().Count("", "") != report.Keys || s.Compacted() != report.Revision {
-		t.Errorf("revision %d, %d keys; report: %s", s.Revision(), s.Snapshot().Count("", ""), report)
-	}
-	put(t, s, "next", "")
 }
 
 func TestFlippedByteInTable(t *testing.T) {

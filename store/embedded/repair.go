@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"proa/store"
@@ -85,7 +83,7 @@ func repair(dir string, o Options) (*Report, error) {
 		report.Damage = append(report.Damage, strings.ReplaceAll(d.String(), work, db))
 	}
 	old := newBackend(dir, o, io.NopCloser(nil))
-	if err := old.open(work, false); err != nil {
+	if err := old.open(work); err != nil {
 		return nil, fmt.Errorf("the database cannot be opened even without its damaged parts, restore a snapshot: %w", err)
 	}
 	records, lost := salvage(old)
@@ -178,7 +176,7 @@ func salvageBefore(db *pebble.DB, end []byte, yield func(store.Record)) (reached
 // rebuild makes a new database at path that holds the records as if history had just been compacted.
 func rebuild(dir, path string, o Options, records []store.Record, revision int64) error {
 	b := newBackend(dir, o, io.NopCloser(nil))
-	if err := b.open(path, false); err != nil {
+	if err := b.open(path); err != nil {
 		return err
 	}
 	err := b.guard(func() error {
@@ -214,107 +212,6 @@ func putAside(fs vfs.FS, dir, db string) (string, error) {
 			return backup, fs.Rename(db, backup)
 		}
 	}
-}
-
-// damaged is a log that cannot be read beyond offset.
-type damaged struct {
-	file   string
-	offset int64
-	err    error
-}
-
-func (d damaged) String() string {
-	return fmt.Sprintf("%s: unreadable from byte %d on: %v", d.file, d.offset, d.err)
-}
-
-// logs lists the write-ahead logs in db, oldest first.
-func logs(fs vfs.FS, db string) ([]string, error) {
-	names, err := fs.List(db)
-	if err != nil {
-		return nil, err
-	}
-	names = slices.DeleteFunc(names, func(name string) bool { return path.Ext(name) != ".log" })
-	slices.Sort(names)
-	return names, nil
-}
-
-// findDamage returns the first damaged log, nil if all can be read.
-func findDamage(fs vfs.FS, db string) (*damaged, error) {
-	names, err := logs(fs, db)
-	if err != nil {
-		return nil, err
-	}
-	for i, name := range names {
-		if d, err := checkLog(fs, fs.PathJoin(db, name), i == len(names)-1); d != nil || err != nil {
-			return d, err
-		}
-	}
-	return nil, nil
-}
-
-// checkLog reads the log to its end. An unclean end is what a crash leaves in the last one.
-func checkLog(fs vfs.FS, file string, last bool) (*damaged, error) {
-	number, err := strconv.ParseUint(strings.TrimSuffix(path.Base(file), ".log"), 10, 64)
-	if err != nil {
-		return nil, nil // no log of the database
-	}
-	f, err := fs.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	reader := logReader(record.NewReader, f, number)
-	var good int64
-	for {
-		var r io.Reader
-		if r, err = reader.Next(); err == nil {
-			_, err = io.Copy(io.Discard, r)
-		}
-		switch {
-		case err == nil:
-			good = reader.Offset()
-		case errors.Is(err, io.EOF), errors.Is(err, record.ErrUnexpectedEOF) && last:
-			return nil, nil
-		case record.IsInvalidRecord(err):
-			return &damaged{file, good, err}, nil
-		default:
-			return nil, err
-		}
-	}
-}
-
-// logReader calls record.NewReader, whose second parameter has a type that only inference can name.
-func logReader[N ~uint64](open func(io.Reader, N) *record.Reader, f io.Reader, number uint64) *record.Reader {
-	return open(f, N(number))
-}
-
-// cutLogs cuts the first damaged log where the damage begins and drops those after it, which build on it.
-func cutLogs(fs vfs.FS, db string) ([]damaged, error) {
-	found, err := findDamage(fs, db)
-	if err != nil || found == nil {
-		return nil, err
-	}
-	text, err := readFile(fs, found.file)
-	if err != nil {
-		return nil, err
-	}
-	if err := writeFile(fs, found.file, text[:min(int64(len(text)), found.offset)]); err != nil {
-		return nil, err
-	}
-	cut := []damaged{*found}
-	names, err := logs(fs, db)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		if file := fs.PathJoin(db, name); file > found.file {
-			if err := fs.Remove(file); err != nil {
-				return nil, err
-			}
-			cut = append(cut, damaged{file, 0, errors.New("follows a damaged log")})
-		}
-	}
-	return cut, nil
 }
 
 // Check reads everything and returns the first error, a *DamageError for damage.
