@@ -1,12 +1,16 @@
 package admissionregistration
 
 import (
+	"time"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	admissionregistrationv1alpha1 "k8s.io/api/admissionregistration/v1alpha1"
 	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/api"
+	"proa/api/rules"
 )
 
 func mutatingAdmissionPolicies() *api.Resource {
@@ -25,5 +29,24 @@ func mutatingAdmissionPolicies() *api.Resource {
 		},
 		HasGeneration:               true,
 		DisallowUnconditionalUpdate: true,
+		Default: func(obj api.Object) {
+			spec := &obj.(*admissionregistrationv1.MutatingAdmissionPolicy).Spec
+			rules.SetDefault(&spec.FailurePolicy, admissionregistrationv1.Fail)
+			defaultMatch(spec.MatchConstraints)
+		},
+		Validate: func(obj api.Object) field.ErrorList {
+			return validateMutatingPolicy(&obj.(*admissionregistrationv1.MutatingAdmissionPolicy).Spec, field.NewPath("spec"))
+		},
+
+		Columns: []api.Column{
+			api.NameColumn(),
+			api.Number("Mutations", "Mutations indicates the number of mutation rules defined in this configuration"),
+			api.Text("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy"),
+			api.AgeColumn(),
+		},
+		Cells: func(obj api.Object, now time.Time) []any {
+			p := obj.(*admissionregistrationv1.MutatingAdmissionPolicy)
+			return []any{p.Name, int64(len(p.Spec.Mutations)), paramKindCell(p.Spec.ParamKind), api.Age(p.CreationTimestamp, now)}
+		},
 	}
 }
