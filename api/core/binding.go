@@ -3,6 +3,7 @@ package core
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/api"
 )
@@ -14,7 +15,9 @@ func bindings() *api.Resource {
 		Singular:         "binding",
 		Namespaced:       true,
 		New:              func() api.Object { return new(corev1.Binding) },
-		NewList:          func() runtime.Object { return new(corev1.Binding) },
-		Verbs:            []string{"create"}, Virtual: true,
+		NewList:          func() runtime.Object { return new(corev1.List) },
+		Verbs:            []string{"create"},
+		Virtual:          true,
+		Validate:         func(obj api.Object) field.ErrorList { return ValidateBinding(obj.(*corev1.Binding)) },
 	}
 }

@@ -16,7 +16,7 @@ type containerContext struct {
 	volumes map[string]*corev1.VolumeSource
 	claims  map[string]bool
 	grace   int64
-	names map[string]bool
+	names   map[string]bool
 }
 
 func (c *containerContext) ownUsers() bool {

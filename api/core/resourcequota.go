@@ -177,7 +177,9 @@ func validateResourceQuotaUpdate(obj, old api.Object) field.ErrorList {
 	q, before := obj.(*corev1.ResourceQuota), old.(*corev1.ResourceQuota)
 	var p problems
 	p.all(validateResourceQuota(q))
-	sorted := func(s []corev1.ResourceQuotaScope) []corev1.ResourceQuotaScope { return slices.Sorted(slices.Values(s)) }
+	sorted := func(s []corev1.ResourceQuotaScope) []corev1.ResourceQuotaScope {
+		return slices.Sorted(slices.Values(s))
+	}
 	if !slices.Equal(sorted(q.Spec.Scopes), sorted(before.Spec.Scopes)) {
 		p.invalid(field.NewPath("spec", "scopes"), q.Spec.Scopes, "field is immutable")
 	}
