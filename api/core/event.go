@@ -39,6 +39,9 @@ func events() *api.Resource {
 			"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid",
 			"involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath",
 			"reason", "reportingComponent", "source", "type",
+			// The same under their names in events.k8s.io.
+			"regarding.kind", "regarding.namespace", "regarding.name", "regarding.uid", "regarding.apiVersion",
+			"regarding.resourceVersion", "regarding.fieldPath", "reportingController",
 		},
 		FieldValue: eventField,
 		Columns: []api.Column{
@@ -59,6 +62,9 @@ func events() *api.Resource {
 
 func eventField(obj api.Object, name string) string {
 	e := obj.(*corev1.Event)
+	if rest, ok := strings.CutPrefix(name, "regarding."); ok {
+		name = "involvedObject." + rest
+	}
 	switch name {
 	case "involvedObject.kind":
 		return e.InvolvedObject.Kind
@@ -76,7 +82,7 @@ func eventField(obj api.Object, name string) string {
 		return e.InvolvedObject.FieldPath
 	case "reason":
 		return e.Reason
-	case "reportingComponent":
+	case "reportingComponent", "reportingController":
 		return e.ReportingController
 	case "source":
 		return cmp.Or(e.Source.Component, e.ReportingController)

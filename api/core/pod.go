@@ -115,10 +115,7 @@ func preparePod(obj api.Object) {
 }
 
 func preparePodUpdate(obj, old api.Object) {
-	pod, before := obj.(*corev1.Pod), old.(*corev1.Pod)
-	// Ephemeral containers have a subresource of their own; clients that do not know them must not drop them either.
-	pod.Spec.EphemeralContainers = before.Spec.EphemeralContainers
-	pod.Status = before.Status
+	obj.(*corev1.Pod).Status = old.(*corev1.Pod).Status
 }
 
 func preparePodStatus(obj, old api.Object) {

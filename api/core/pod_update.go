@@ -242,7 +242,7 @@ func validatePodStatusUpdate(obj, old api.Object) field.ErrorList {
 	if pod.Spec.NodeName != before.Spec.NodeName {
 		p.forbidden(status.Child("nodeName"), "may not be changed directly")
 	}
-	if q := pod.Status.QOSClass; q != before.Status.QOSClass {
+	if q := pod.Status.QOSClass; before.Status.QOSClass != "" && q != before.Status.QOSClass {
 		p.invalid(status.Child("qosClass"), q, "field is immutable")
 	}
 	p.transitions(pod.Status.ContainerStatuses, before.Status.ContainerStatuses, pod.Spec.RestartPolicy, nil, status.Child("containerStatuses"))
