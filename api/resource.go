@@ -50,10 +50,12 @@ type Resource struct {
 	// DisallowUnconditionalUpdate rejects updates without a resourceVersion; CreateOnUpdate lets PUT make a new object.
 	DisallowUnconditionalUpdate bool
 	CreateOnUpdate              bool
+	// KeepsStatusOnCreate lets clients create objects together with their status, as nodes register themselves.
+	KeepsStatusOnCreate bool
 
 	// Default fills in absent fields, as the API documentation says. It is applied after every decode.
 	Default func(obj Object)
-	// PrepareCreate clears or sets what clients may not choose on create. The generic part (empty status when the
+	// PrepareCreate clears or sets what clients may not choose on create, after mutating admission. The generic part (empty status when the
 	// resource has a status subresource, generation 1) has been done before.
 	PrepareCreate func(obj Object)
 	// PrepareUpdate does the same for an update. The generic part (status kept from old, generation) has been done

@@ -27,6 +27,7 @@ func nodes() *api.Resource {
 		New:                  func() api.Object { return new(corev1.Node) },
 		NewList:              func() runtime.Object { return new(corev1.NodeList) },
 		Subresources:         []api.Subresource{proxied("NodeProxyOptions"), api.Status()},
+		KeepsStatusOnCreate:  true,
 		Default:              defaultNode,
 		PrepareCreate:        func(obj api.Object) { obj.(*corev1.Node).Spec.ConfigSource = nil },
 		PrepareUpdate:        prepareNodeUpdate,
