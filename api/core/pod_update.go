@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -109,7 +110,7 @@ func (p *problems) fixedAnnotations(pod, old *corev1.Pod, path *field.Path) {
 			}
 		}
 	}
-	for k := range keys {
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
 		now, is := pod.Annotations[k]
 		before, was := old.Annotations[k]
 		what := "AppArmor annotations"
