@@ -212,3 +212,10 @@ func (c *compiler) compile(t reflect.Type) *pruner {
 	c.known[t] = p
 	return p
 }
+
+// IsNewer reports whether a struct field, by its Go name, is one that PruneNewer clears.
+func IsNewer(t reflect.Type, field string) bool {
+	return slices.Contains(strings.Fields(newerTable()[t]), field)
+}
+
+var newerTable = sync.OnceValue(newerFields)
