@@ -1,0 +1,120 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"proa/api"
+	"proa/apiserver/admission"
+	"proa/apiserver/request"
+	"proa/store"
+)
+
+// generatedNames is how often a generated name is tried anew when it is taken.
+const generatedNames = 8
+
+// create makes a private object of the storage version. manage records who manages its fields, unless nil.
+func (s *Server) create(ctx context.Context, t *target, obj api.Object, manage func(obj api.Object) (api.Object, error)) (*object, error) {
+	if v := obj.GetResourceVersion(); v != "" && v != "0" {
+		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	switch {
+	case t.Namespaced && obj.GetNamespace() == "":
+		obj.SetNamespace(t.namespace)
+	case obj.GetNamespace() != t.namespace:
+		return nil, apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	obj.SetResourceVersion("")
+	obj.SetUID(uuid.NewUUID())
+	obj.SetCreationTimestamp(now())
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+	if t.HasStatus() && !t.KeepsStatusOnCreate {
+		t.layout.clearStatus(obj)
+	}
+	if obj.SetGeneration(0); t.HasGeneration {
+		obj.SetGeneration(1)
+	}
+	if ns, ok := obj.(*corev1.Namespace); ok {
+		prepareNamespace(ns)
+	}
+	generated := obj.GetName() == "" && obj.GetGenerateName() != ""
+	if generated {
+		obj.SetName(generateName(obj.GetGenerateName()))
+	}
+	if manage != nil {
+		var err error
+		if obj, err = manage(obj); err != nil {
+			return nil, err
+		}
+	}
+	t.name = obj.GetName()
+	attributes := t.attributes(admission.Create, obj, nil)
+	if err := s.admission.Admit(ctx, attributes); err != nil {
+		return nil, err
+	}
+	obj = attributes.Object
+	// What follows from the spec, as the quality of service class of a pod, follows from what admission has made of it.
+	if t.PrepareCreate != nil {
+		t.PrepareCreate(obj)
+	}
+	var err error
+	if s.services.concerns(t.served) {
+		var release func(committed bool)
+		if release, err = s.services.create(obj, t.dryRun); err != nil {
+			return nil, err
+		}
+		defer func() { release(err == nil && !t.dryRun) }()
+	}
+	errs := checkMeta(t.served, obj)
+	if t.Validate != nil {
+		errs = append(errs, t.Validate(obj)...)
+	}
+	if err = invalid(t.served, obj.GetName(), errs); err != nil {
+		return nil, err
+	}
+	if err = s.admission.Validate(ctx, attributes); err != nil {
+		return nil, err
+	}
+	if t.Warnings != nil {
+		for _, text := range t.Warnings(obj, nil) {
+			request.Warn(ctx, text)
+		}
+	}
+	if t.dryRun {
+		if _, taken := s.store.Snapshot().Get(t.key(t.namespace, obj.GetName())); taken {
+			err = apierrors.NewAlreadyExists(t.gr(), obj.GetName())
+			return nil, err
+		}
+		return s.newValue(t.served, obj), nil
+	}
+	var value *object
+	for try := 1; ; try++ {
+		value, err = s.commit(ctx, t.served, t.namespace, obj.GetName(), obj, store.Absent)
+		if !errors.Is(err, store.ErrConflict) {
+			return value, err
+		}
+		if !generated || try == generatedNames {
+			err = apierrors.NewAlreadyExists(t.gr(), obj.GetName())
+			return nil, err
+		}
+		obj.SetName(generateName(obj.GetGenerateName()))
+	}
+}
+
+// generateName appends five random letters to a prefix, cut so that the whole fits a label.
+func generateName(prefix string) string {
+	return prefix[:min(len(prefix), 58)] + utilrand.String(5)
+}
+
+// unchanged reports whether an update changes nothing, so that it need not be stored.
+func unchanged(obj, old api.Object) bool {
+	return apiequality.Semantic.DeepEqual(obj, old)
+}

@@ -1,0 +1,192 @@
+package apiserver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"proa/api"
+	"proa/apiserver/request"
+)
+
+// maxBody is the size of the largest body that is read.
+const maxBody = 3 << 20
+
+func readBody(r *http.Request) ([]byte, error) {
+	if r.ContentLength > maxBody {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+	}
+	var buf bytes.Buffer
+	if r.ContentLength > 0 {
+		buf.Grow(int(r.ContentLength) + bytes.MinRead)
+	}
+	if _, err := buf.ReadFrom(io.LimitReader(r.Body, maxBody+1)); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if buf.Len() > maxBody {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+	}
+	return buf.Bytes(), nil
+}
+
+// bodyEncoding is the format that the request's Content-Type names.
+func bodyEncoding(r *http.Request) (encodingKind, error) {
+	given := r.Header.Get("Content-Type")
+	if given == "" || given == typeJSON {
+		return asJSON, nil
+	}
+	media, _, err := mime.ParseMediaType(given)
+	if err == nil {
+		switch media {
+		case typeJSON:
+			return asJSON, nil
+		case typeYAML, "application/x-yaml":
+			return asYAML, nil
+		case typeProtobuf:
+			return asProtobuf, nil
+		}
+	}
+	return 0, unsupportedMedia(typeJSON, typeYAML, typeProtobuf)
+}
+
+func unsupportedMedia(accepted ...string) error {
+	return statusOf(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(accepted, ", "))
+}
+
+func notAcceptable(accepted ...string) error {
+	return statusOf(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"only the following media types are accepted: "+strings.Join(accepted, ", "))
+}
+
+// fieldValidation is what to do about fields that are unknown or given twice.
+type fieldValidation string
+
+func validationOf(given string) fieldValidation {
+	if given == "" {
+		return metav1.FieldValidationWarn
+	}
+	return fieldValidation(given)
+}
+
+// decodeInto reads a body into an empty object whose kind must be gvk, and returns complaints about unknown fields.
+func decodeInto(data []byte, encoding encodingKind, obj runtime.Object, gvk schema.GroupVersionKind, how fieldValidation) ([]error, error) {
+	var strict []error
+	cannot := func(got schema.GroupVersionKind, err error) error {
+		if got.Empty() {
+			got = gvk
+		}
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, gvk.Kind, err))
+	}
+	switch encoding {
+	case asProtobuf:
+		body, got, err := openEnvelope(data)
+		if err != nil {
+			return nil, cannot(got, err)
+		}
+		if err := expectKind(got, gvk); err != nil {
+			return nil, err
+		}
+		u, ok := obj.(unmarshaler)
+		if !ok {
+			return nil, cannot(got, errNoProtobuf)
+		}
+		if err := u.Unmarshal(body); err != nil {
+			return nil, cannot(got, err)
+		}
+		return nil, nil
+	case asYAML:
+		var err error
+		plain := data
+		if data, err = yaml.YAMLToJSON(plain); err != nil {
+			return nil, cannot(gvk, err)
+		}
+		if how != metav1.FieldValidationIgnore {
+			if _, err := yaml.YAMLToJSONStrict(plain); err != nil {
+				strict = append(strict, err)
+			}
+		}
+	}
+	if !utf8.Valid(data) {
+		return nil, cannot(gvk, errors.New("the body is not valid UTF-8"))
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil, apierrors.NewBadRequest("the request has no body")
+	}
+	var err error
+	if how == metav1.FieldValidationIgnore {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(data, obj)
+	} else {
+		var more []error
+		more, err = kjson.UnmarshalStrict(data, obj)
+		strict = append(strict, more...)
+	}
+	got := obj.GetObjectKind().GroupVersionKind()
+	if err != nil {
+		return nil, cannot(got, err)
+	}
+	return strict, expectKind(got, gvk)
+}
+
+// expectKind checks what a body says about itself; it may say nothing.
+func expectKind(got, want schema.GroupVersionKind) error {
+	if got.Kind != "" && got.Kind != want.Kind {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: no kind %q is registered for the requested resource in version %q",
+			got.Kind, got.Version, want.Kind, got.Kind, want.GroupVersion()))
+	}
+	if gv := got.GroupVersion(); !gv.Empty() && gv != want.GroupVersion() {
+		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", gv, want.GroupVersion()))
+	}
+	return nil
+}
+
+// complain turns strict errors into warnings or an error.
+func complain(warn func(string), strict []error, how fieldValidation) error {
+	if len(strict) == 0 || how == metav1.FieldValidationIgnore {
+		return nil
+	}
+	if how == metav1.FieldValidationStrict {
+		return apierrors.NewBadRequest(runtime.NewStrictDecodingError(strict).Error())
+	}
+	for _, err := range strict {
+		warn(err.Error())
+	}
+	return nil
+}
+
+// decodeBody reads the request's body as an object of v and returns it in the storage version.
+func (x *exchange) decodeBody(how fieldValidation) (api.Object, error) {
+	encoding, err := bodyEncoding(x.r)
+	if err != nil {
+		return nil, err
+	}
+	data, err := readBody(x.r)
+	if err != nil {
+		return nil, err
+	}
+	obj := x.v.newObject()
+	strict, err := decodeInto(data, encoding, obj, x.v.gvk, how)
+	if err != nil {
+		return nil, err
+	}
+	if err := complain(func(text string) { request.Warn(x.r.Context(), text) }, strict, how); err != nil {
+		return nil, err
+	}
+	out, err := x.v.toStorage(obj)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return out, nil
+}

@@ -1,0 +1,155 @@
+package apiserver
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/applyconfigurations"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"proa/api"
+)
+
+func newTypeConverter(scheme *runtime.Scheme) managedfields.TypeConverter {
+	return applyconfigurations.NewTypeConverter(scheme)
+}
+
+// managers are the field managers of the kinds, made when they are first needed.
+type managers struct {
+	byName sync.Map // managerKey -> *managedfields.FieldManager
+}
+
+type managerKey struct {
+	gvk         schema.GroupVersionKind
+	subresource string
+}
+
+func (s *Server) fieldManager(v *served, subresource string) (*managedfields.FieldManager, error) {
+	key := managerKey{v.gvk, subresource}
+	if m, ok := s.managers.byName.Load(key); ok {
+		return m.(*managedfields.FieldManager), nil
+	}
+	reset := map[fieldpath.APIVersion]fieldpath.Filter{}
+	version := fieldpath.APIVersion(v.gvk.GroupVersion().String())
+	switch {
+	case subresource == "status":
+		reset[version] = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("spec")))
+	case subresource == "" && v.HasStatus():
+		reset[version] = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status")))
+	}
+	m, err := managedfields.NewDefaultFieldManager(s.types(), converter{s}, defaulter{s}, creater{s}, v.gvk, v.gvk.GroupVersion(), subresource, reset)
+	if err != nil {
+		return nil, fmt.Errorf("make the field manager of %s: %w", v.gvk, err)
+	}
+	got, _ := s.managers.byName.LoadOrStore(key, m)
+	return got.(*managedfields.FieldManager), nil
+}
+
+// manage returns a function that records the changes of an update or a patch in the managed fields.
+func (s *Server) manage(t *target) func(old, obj api.Object) (api.Object, error) {
+	return func(old, obj api.Object) (api.Object, error) {
+		m, err := s.fieldManager(t.served, t.subresource)
+		if err != nil {
+			return nil, apierrors.NewInternalError(err)
+		}
+		live := old
+		if live == nil {
+			live = t.New()
+		}
+		result := m.UpdateNoErrors(typed(t.storage, live), typed(t.storage, obj), t.manager).(api.Object)
+		return untyped(result), nil
+	}
+}
+
+// typed gives a shallow copy of an object its kind: field management wants to see it, and stored objects lack it.
+func typed(v *served, obj api.Object) api.Object {
+	out := obj.DeepCopyObject().(api.Object)
+	out.GetObjectKind().SetGroupVersionKind(v.gvk)
+	return out
+}
+
+func untyped(obj api.Object) api.Object {
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return obj
+}
+
+// managerName is the manager of a request that does not name one: the program's name in the user agent.
+func managerName(given, agent string) string {
+	if given != "" {
+		return given
+	}
+	agent, _, _ = strings.Cut(agent, "/")
+	if agent == "" {
+		return "unknown"
+	}
+	return agent[:min(len(agent), 128)]
+}
+
+// converter translates between the served versions of a kind.
+type converter struct{ s *Server }
+
+func (c converter) Convert(in, out, _ any) error {
+	return fmt.Errorf("convert %T to %T: unsupported", in, out)
+}
+
+func (c converter) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
+}
+
+func (c converter) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+	obj, ok := in.(api.Object)
+	if !ok {
+		return in, nil
+	}
+	from := c.s.builtin.byKind[in.GetObjectKind().GroupVersionKind()]
+	if from == nil {
+		return in, nil
+	}
+	gvk, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from.gvk, from.storage.gvk})
+	if !ok || gvk == from.gvk {
+		return in, nil
+	}
+	to := c.s.builtin.byKind[gvk]
+	if to == nil || to.Resource != from.Resource {
+		// The manager's entry names a version that is not served any more.
+		return nil, runtime.NewNotRegisteredErrForKind("proa", gvk)
+	}
+	if from.version != nil {
+		var err error
+		if obj, err = from.version.ToStorage(obj.DeepCopyObject().(api.Object)); err != nil {
+			return nil, err
+		}
+	}
+	obj, err := to.fromStorage(obj)
+	if err != nil {
+		return nil, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	return obj, nil
+}
+
+type defaulter struct{ s *Server }
+
+func (d defaulter) Default(in runtime.Object) {
+	v := d.s.builtin.byKind[in.GetObjectKind().GroupVersionKind()]
+	obj, ok := in.(api.Object)
+	if v == nil || !ok {
+		return
+	}
+	if v.version != nil {
+		if v.version.Default != nil {
+			v.version.Default(obj)
+		}
+	} else if v.Default != nil {
+		v.Default(obj)
+	}
+}
+
+type creater struct{ s *Server }
+
+func (c creater) New(gvk schema.GroupVersionKind) (runtime.Object, error) { return c.s.scheme.New(gvk) }
