@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -109,6 +110,14 @@ func (c converter) ConvertToVersion(in runtime.Object, target runtime.GroupVersi
 	from := c.s.builtin.byKind[in.GetObjectKind().GroupVersionKind()]
 	if from == nil {
 		return in, nil
+	}
+	if u, ok := in.(*unstructured.Unstructured); ok {
+		// The result of a merge comes in the general form.
+		obj = from.newObject()
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, obj); err != nil {
+			return nil, err
+		}
+		in = obj
 	}
 	gvk, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from.gvk, from.storage.gvk})
 	if !ok || gvk == from.gvk {

@@ -1,0 +1,234 @@
+package apiserver
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"proa/api/builtin"
+	"proa/apiserver/request"
+	"proa/client"
+	"proa/store"
+)
+
+// fixture is a server over a store in memory.
+type fixture struct {
+	*testing.T
+	s   *Server
+	url string
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	table := builtin.Table()
+	st, err := store.Open(t.Context(), store.Config{Decode: Decode(table)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Table: table, Store: st, ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(s.Handler())
+	t.Cleanup(func() {
+		h.CloseClientConnections()
+		h.Close()
+		s.dispatch.close()
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &fixture{t, s, h.URL}
+}
+
+// do sends a request and returns the status code and the decoded answer.
+func (f *fixture) do(method, path, contentType, body string) (int, map[string]any) {
+	f.Helper()
+	req, err := http.NewRequestWithContext(f.Context(), method, f.url+path, strings.NewReader(body))
+	if err != nil {
+		f.Fatal(err)
+	}
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		f.Fatal(err)
+	}
+	var out map[string]any
+	if err := json.Unmarshal(data, &out); err != nil {
+		f.Fatalf("%s %s: %v: %s", method, path, err, data)
+	}
+	return resp.StatusCode, out
+}
+
+// want sends a request whose code must be code.
+func (f *fixture) want(code int, method, path, contentType, body string) map[string]any {
+	f.Helper()
+	got, out := f.do(method, path, contentType, body)
+	if got != code {
+		text, _ := json.Marshal(out)
+		f.Fatalf("%s %s: got %d, want %d: %s", method, path, got, code, text)
+	}
+	return out
+}
+
+func at(obj any, path ...string) any {
+	for _, p := range path {
+		m, _ := obj.(map[string]any)
+		obj = m[p]
+	}
+	return obj
+}
+
+const configMaps = "/api/v1/namespaces/default/configmaps"
+
+func TestLifecycle(t *testing.T) {
+	f := newFixture(t)
+	made := f.want(201, "POST", configMaps, "application/json", `{"metadata":{"name":"a"},"data":{"k":"1"}}`)
+	if at(made, "kind") != "ConfigMap" || at(made, "metadata", "resourceVersion") == nil || at(made, "metadata", "managedFields") == nil {
+		t.Errorf("created: %v", made)
+	}
+	f.want(409, "POST", configMaps, "application/json", `{"metadata":{"name":"a"}}`)
+	got := f.want(200, "GET", configMaps+"/a", "", "")
+	if at(got, "data", "k") != "1" {
+		t.Errorf("read: %v", got)
+	}
+	list := f.want(200, "GET", configMaps, "", "")
+	if items := at(list, "items").([]any); at(list, "kind") != "ConfigMapList" || len(items) != 1 {
+		t.Errorf("list: %v", list)
+	}
+	stale := `{"metadata":{"name":"a","resourceVersion":"999999"},"data":{}}`
+	if c := f.want(409, "PUT", configMaps+"/a", "application/json", stale); at(c, "reason") != "Conflict" {
+		t.Errorf("conflict: %v", c)
+	}
+	f.want(200, "PUT", configMaps+"/a", "application/json", `{"metadata":{"name":"a"},"data":{"k":"2"}}`)
+	patched := f.want(200, "PATCH", configMaps+"/a", "application/strategic-merge-patch+json", `{"data":{"m":"3"}}`)
+	if at(patched, "data", "k") != "2" || at(patched, "data", "m") != "3" {
+		t.Errorf("patched: %v", patched)
+	}
+	f.want(200, "PATCH", configMaps+"/a", "application/json-patch+json", `[{"op":"remove","path":"/data/m"}]`)
+	applied := f.want(200, "PATCH", configMaps+"/a?fieldManager=me&force=true", "application/apply-patch+yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: \"4\"}")
+	if at(applied, "data", "k") != "4" {
+		t.Errorf("applied: %v", applied)
+	}
+	conflict := f.want(409, "PATCH", configMaps+"/a?fieldManager=you", "application/apply-patch+yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: \"5\"}")
+	if causes, _ := at(conflict, "details", "causes").([]any); len(causes) == 0 {
+		t.Errorf("apply conflict: %v", conflict)
+	}
+	if d := f.want(200, "DELETE", configMaps+"/a", "", ""); at(d, "status") != "Success" {
+		t.Errorf("deleted: %v", d)
+	}
+	if n := f.want(404, "GET", configMaps+"/a", "", ""); at(n, "message") != `configmaps "a" not found` {
+		t.Errorf("not found: %v", n)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	f := newFixture(t)
+	f.want(201, "POST", configMaps, "application/json", `{"metadata":{"name":"a","labels":{"x":"y"}}}`)
+	req, err := http.NewRequestWithContext(t.Context(), "GET", f.url+configMaps+"?watch=1&labelSelector=x%3Dy", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	next := func(want string) {
+		t.Helper()
+		if !lines.Scan() {
+			t.Fatal(lines.Err())
+		}
+		var e map[string]any
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e["type"] != want || at(e, "object", "metadata", "name") != "a" {
+			t.Fatalf("got %s, want %s", lines.Text(), want)
+		}
+	}
+	next("ADDED")
+	f.want(200, "PATCH", configMaps+"/a", "application/merge-patch+json", `{"data":{"k":"v"}}`)
+	next("MODIFIED")
+	f.want(200, "PATCH", configMaps+"/a", "application/merge-patch+json", `{"metadata":{"labels":{"x":null}}}`)
+	next("DELETED")
+	f.want(200, "PATCH", configMaps+"/a", "application/merge-patch+json", `{"metadata":{"labels":{"x":"y"}}}`)
+	next("ADDED")
+	f.want(200, "DELETE", configMaps+"/a", "", "")
+	next("DELETED")
+}
+
+func TestLocal(t *testing.T) {
+	f := newFixture(t)
+	c := f.s.Client(&request.User{Name: "me"}, "test")
+	maps := client.For[*corev1.ConfigMap](c)
+	events := make(chan client.Event, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- c.Subscribe(ctx, func(e client.Event) { events <- e }, maps.Scope())
+	}()
+	wait := func() client.Event {
+		t.Helper()
+		select {
+		case e := <-events:
+			return e
+		case <-time.After(10 * time.Second):
+			t.Fatal("no event")
+			panic("unreachable")
+		}
+	}
+	if e := wait(); !e.Synced() {
+		t.Fatalf("first event %v", e)
+	}
+	m := &corev1.ConfigMap{}
+	m.Namespace, m.Name = "default", "a"
+	made, err := maps.Create(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := wait(); e.New != made || e.Old != nil {
+		t.Errorf("event %v, want the committed object itself", e)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServiceAddresses(t *testing.T) {
+	f := newFixture(t)
+	const services = "/api/v1/namespaces/default/services"
+	first := f.want(201, "POST", services, "application/json", `{"metadata":{"name":"kubernetes"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":443}]}}`)
+	if at(first, "spec", "clusterIP") != "10.96.0.1" {
+		t.Errorf("first: %v", first)
+	}
+	taken := f.want(422, "POST", services, "application/json", `{"metadata":{"name":"b"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":443}]}}`)
+	if text, _ := at(taken, "message").(string); !strings.Contains(text, "provided IP is already allocated") {
+		t.Errorf("taken: %v", taken)
+	}
+	node := f.want(201, "POST", services, "application/json", `{"metadata":{"name":"n"},"spec":{"type":"NodePort","ports":[{"port":80}]}}`)
+	if ports := at(node, "spec", "ports").([]any); at(ports[0], "nodePort") == nil {
+		t.Errorf("node port: %v", node)
+	}
+	f.want(200, "DELETE", services+"/kubernetes", "", "")
+	f.want(201, "POST", services, "application/json", `{"metadata":{"name":"c"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":443}]}}`)
+}
