@@ -232,3 +232,106 @@ func TestServiceAddresses(t *testing.T) {
 	f.want(200, "DELETE", services+"/kubernetes", "", "")
 	f.want(201, "POST", services, "application/json", `{"metadata":{"name":"c"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":443}]}}`)
 }
+
+// TestRefusals checks that what cannot be done is refused with the right code.
+func TestRefusals(t *testing.T) {
+	f := newFixture(t)
+	big := `{"metadata":{"name":"a"},"data":{"k":"` + strings.Repeat("x", maxBody) + `"}}`
+	for _, c := range []struct {
+		name, method, path, contentType, body string
+		code                                  int
+		message                               string
+	}{
+		{"unknown path", "GET", "/nothing", "", "", 404, "the server could not find the requested resource"},
+		{"unknown resource", "GET", "/api/v1/things", "", "", 404, ""},
+		{"dots", "GET", "/api/v1/%2e%2e/nodes", "", "", 400, ""},
+		{"bad JSON", "POST", configMaps, "application/json", `{"metadata":`, 400, ""},
+		{"bad UTF-8", "POST", configMaps, "application/json", "{\"metadata\":{\"name\":\"\xff\"}}", 400, ""},
+		{"torn protobuf", "POST", configMaps, "application/vnd.kubernetes.protobuf", "k8s\x00\x0a\xff", 400, ""},
+		{"media type", "POST", configMaps, "text/plain", "x", 415, ""},
+		{"too large", "POST", configMaps, "application/json", big, 413, ""},
+		{"no name", "POST", configMaps, "application/json", `{}`, 422, "name or generateName is required"},
+		{"bad name", "POST", configMaps, "application/json", `{"metadata":{"name":"A"}}`, 422, "Invalid value"},
+		{"wrong kind", "POST", configMaps, "application/json", `{"kind":"Pod","apiVersion":"v1"}`, 400, "cannot be handled as a ConfigMap"},
+		{"wrong version", "POST", configMaps, "application/json", `{"kind":"ConfigMap","apiVersion":"v2"}`, 400, "does not match the expected API version (v1)"},
+		{"other namespace", "POST", configMaps, "application/json", `{"metadata":{"name":"a","namespace":"b"}}`, 400, "does not match the namespace sent on the request"},
+		{"strict", "POST", configMaps + "?fieldValidation=Strict", "application/json", `{"metadata":{"name":"a"},"foo":1}`, 400, `strict decoding error: unknown field "foo"`},
+		{"label selector", "GET", configMaps + "?labelSelector=a+b+c", "", "", 400, "unable to parse requirement"},
+		{"field selector", "GET", configMaps + "?fieldSelector=spec.x%3D1", "", "", 400, "field label not supported: spec.x"},
+		{"future", "GET", configMaps + "?resourceVersion=99&resourceVersionMatch=Exact", "", "", 504, "Too large resource version"},
+		{"continue", "GET", configMaps + "?continue=x", "", "", 400, "continue key is not valid"},
+		{"patch type", "PATCH", configMaps + "/a", "application/json", "{}", 415, ""},
+		{"method", "PUT", "/api/v1/namespaces/default/bindings/x", "application/json", "{}", 405, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			code, out := f.do(c.method, c.path, c.contentType, c.body)
+			text, _ := at(out, "message").(string)
+			if code != c.code || !strings.Contains(text, c.message) || at(out, "kind") != "Status" {
+				t.Errorf("got %d %q, want %d %q", code, text, c.code, c.message)
+			}
+		})
+	}
+}
+
+func TestPages(t *testing.T) {
+	f := newFixture(t)
+	for _, name := range []string{"a", "b", "c"} {
+		f.want(201, "POST", configMaps, "application/json", `{"metadata":{"name":"`+name+`"}}`)
+	}
+	page := f.want(200, "GET", configMaps+"?limit=2", "", "")
+	if at(page, "metadata", "remainingItemCount") != 1.0 {
+		t.Errorf("first page: %v", at(page, "metadata"))
+	}
+	f.want(200, "DELETE", configMaps+"/c", "", "")
+	next, _ := at(page, "metadata", "continue").(string)
+	page = f.want(200, "GET", configMaps+"?limit=2&continue="+next, "", "")
+	if items := at(page, "items").([]any); len(items) != 1 || at(items[0], "metadata", "name") != "c" {
+		t.Errorf("second page is not of the same moment: %v", page)
+	}
+	f.want(200, "DELETE", configMaps, "", "")
+	if left := f.want(200, "GET", configMaps, "", ""); len(at(left, "items").([]any)) != 0 {
+		t.Errorf("left after deleting all: %v", left)
+	}
+}
+
+func TestFinalizers(t *testing.T) {
+	f := newFixture(t)
+	f.want(201, "POST", configMaps, "application/json", `{"metadata":{"name":"a","finalizers":["example.com/wait"]}}`)
+	marked := f.want(200, "DELETE", configMaps+"/a", "", "")
+	if at(marked, "metadata", "deletionTimestamp") == nil {
+		t.Errorf("marked: %v", marked)
+	}
+	f.want(200, "PATCH", configMaps+"/a", "application/merge-patch+json", `{"metadata":{"finalizers":null}}`)
+	f.want(404, "GET", configMaps+"/a", "", "")
+}
+
+func TestNamespaceDeletion(t *testing.T) {
+	f := newFixture(t)
+	f.want(201, "POST", "/api/v1/namespaces", "application/json", `{"metadata":{"name":"n"}}`)
+	ns := f.want(200, "DELETE", "/api/v1/namespaces/n", "", "")
+	if at(ns, "status", "phase") != "Terminating" {
+		t.Errorf("deleted: %v", ns)
+	}
+	f.want(409, "DELETE", "/api/v1/namespaces/n", "", "")
+	f.want(200, "PUT", "/api/v1/namespaces/n/finalize", "application/json", `{"metadata":{"name":"n"},"spec":{"finalizers":[]}}`)
+	f.want(404, "GET", "/api/v1/namespaces/n", "", "")
+}
+
+func TestPodLife(t *testing.T) {
+	f := newFixture(t)
+	const pods = "/api/v1/namespaces/default/pods"
+	f.want(201, "POST", pods, "application/json", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+	f.want(201, "POST", pods+"/p/binding", "application/json", `{"target":{"kind":"Node","name":"n"}}`)
+	f.want(409, "POST", pods+"/p/binding", "application/json", `{"target":{"kind":"Node","name":"m"}}`)
+	f.want(200, "PATCH", pods+"/p/status", "application/merge-patch+json", `{"status":{"phase":"Running"}}`)
+	got := f.want(200, "GET", pods+"?fieldSelector=spec.nodeName%3Dn,status.phase%3DRunning", "", "")
+	if len(at(got, "items").([]any)) != 1 {
+		t.Errorf("by node and phase: %v", got)
+	}
+	dying := f.want(200, "DELETE", pods+"/p", "", "")
+	if at(dying, "metadata", "deletionGracePeriodSeconds") != 30.0 {
+		t.Errorf("dying: %v", at(dying, "metadata"))
+	}
+	f.want(200, "DELETE", pods+"/p?gracePeriodSeconds=0", "", "")
+	f.want(404, "GET", pods+"/p", "", "")
+}
