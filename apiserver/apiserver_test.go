@@ -335,3 +335,49 @@ func TestPodLife(t *testing.T) {
 	f.want(200, "DELETE", pods+"/p?gracePeriodSeconds=0", "", "")
 	f.want(404, "GET", pods+"/p", "", "")
 }
+
+func TestVersionsAndViews(t *testing.T) {
+	f := newFixture(t)
+	const deployments = "/apis/apps/v1/namespaces/default/deployments"
+	body := `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":2,"selector":{"matchLabels":{"a":"b"}},
+		"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
+	f.want(201, "PATCH", deployments+"/d?fieldManager=me", "application/apply-patch+yaml", body)
+	f.want(200, "PATCH", deployments+"/d?fieldManager=me", "application/apply-patch+yaml", body)
+	scale := f.want(200, "PATCH", deployments+"/d/scale", "application/merge-patch+json", `{"spec":{"replicas":3}}`)
+	if at(scale, "kind") != "Scale" || at(scale, "spec", "replicas") != 3.0 {
+		t.Errorf("scale: %v", scale)
+	}
+	if d := f.want(200, "GET", deployments+"/d", "", ""); at(d, "metadata", "generation") != 2.0 {
+		t.Errorf("generation: %v", at(d, "metadata"))
+	}
+	f.want(201, "POST", "/apis/events.k8s.io/v1/namespaces/default/events", "application/json",
+		`{"metadata":{"name":"e"},"eventTime":"2026-01-01T00:00:00.000000Z","reportingController":"x.io/y","reportingInstance":"z","action":"A","reason":"R","type":"Normal","regarding":{"kind":"Pod","namespace":"default","name":"p"}}`)
+	if e := f.want(200, "GET", "/api/v1/namespaces/default/events/e", "", ""); at(e, "involvedObject", "name") != "p" {
+		t.Errorf("event: %v", e)
+	}
+	if l := f.want(200, "GET", "/apis/events.k8s.io/v1/events", "", ""); at(l, "kind") != "EventList" || len(at(l, "items").([]any)) != 1 {
+		t.Errorf("events: %v", l)
+	}
+	for accept, kind := range map[string]string{
+		"application/json;as=Table;v=v1;g=meta.k8s.io,application/json":    "Table",
+		"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io": "PartialObjectMetadataList",
+		"application/vnd.kubernetes.protobuf;q=0.1,application/json":       "DeploymentList",
+		"application/json;as=Unknown;v=v1;g=meta.k8s.io,application/json":  "DeploymentList",
+		"application/vnd.example;q=1":                                      "Status",
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", f.url+deployments, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out map[string]any
+		if err := json.NewDecoder(resp.Body).Decode(&out); err != nil || out["kind"] != kind {
+			t.Errorf("Accept %s: got %v, want a %s: %v", accept, out, kind, err)
+		}
+		resp.Body.Close()
+	}
+}

@@ -161,4 +161,11 @@ func (d defaulter) Default(in runtime.Object) {
 
 type creater struct{ s *Server }
 
-func (c creater) New(gvk schema.GroupVersionKind) (runtime.Object, error) { return c.s.scheme.New(gvk) }
+// New returns an empty object that says of what kind it is.
+func (c creater) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	obj, err := c.s.scheme.New(gvk)
+	if err == nil {
+		obj.GetObjectKind().SetGroupVersionKind(gvk)
+	}
+	return obj, err
+}
