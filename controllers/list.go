@@ -11,5 +11,10 @@ func List() []Entry {
 		{"endpoints-controller", "endpoint-controller", newEndpoints},
 		{"pod-garbage-collector-controller", "pod-garbage-collector", newPodGC},
 		{"node-lifecycle-controller", "node-controller", newNodeLifecycle},
+		{"taint-eviction-controller", "node-controller", newTaintEviction},
+		{"node-ipam-controller", "node-controller", newNodeIPAM},
+		{"disruption-controller", "disruption-controller", newDisruption},
+		{"ttl-after-finished-controller", "ttl-after-finished-controller", newTTLAfterFinished},
+		{"clusterrole-aggregation-controller", "clusterrole-aggregation-controller", newClusterRoleAggregation},
 	}
 }
