@@ -1,0 +1,89 @@
+package podnet
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+)
+
+const confName = "10-proa.conflist"
+
+// The parts of the CNI configuration, as the documentation of its plugins has them.
+type confList struct {
+	CNIVersion string   `json:"cniVersion"`
+	Name       string   `json:"name"`
+	Plugins    []plugin `json:"plugins"`
+}
+
+type plugin struct {
+	Type             string          `json:"type"`
+	Bridge           string          `json:"bridge,omitempty"`
+	IsGateway        bool            `json:"isGateway,omitempty"`
+	IsDefaultGateway bool            `json:"isDefaultGateway,omitempty"`
+	IPMasq           *bool           `json:"ipMasq,omitempty"`
+	HairpinMode      bool            `json:"hairpinMode,omitempty"`
+	MTU              int             `json:"mtu,omitempty"`
+	IPAM             *ipam           `json:"ipam,omitempty"`
+	Capabilities     map[string]bool `json:"capabilities,omitempty"`
+}
+
+type ipam struct {
+	Type    string         `json:"type"`
+	DataDir string         `json:"dataDir"`
+	Ranges  [][]ipamSubnet `json:"ranges"`
+}
+
+type ipamSubnet struct {
+	Subnet  string `json:"subnet"`
+	Gateway string `json:"gateway"`
+}
+
+// conf is the CNI configuration of the node. Plugins that pods only sometimes need are left out where the
+// distribution's package lacks them.
+func (n *Network) conf(own []netip.Prefix, mtu int) (*confList, error) {
+	for _, name := range []string{"bridge", "host-local"} {
+		if !n.has(name) {
+			return nil, fmt.Errorf("the CNI plugin %s is not in %v; install the package containernetworking-plugins", name, n.config.PluginDirs)
+		}
+	}
+	no := false
+	addresses := &ipam{Type: "host-local", DataDir: filepath.Join(n.config.DataDir, "addresses")}
+	for _, p := range own {
+		addresses.Ranges = append(addresses.Ranges, []ipamSubnet{{Subnet: p.String(), Gateway: p.Addr().Next().String()}})
+	}
+	list := &confList{CNIVersion: "1.0.0", Name: "proa", Plugins: []plugin{{
+		Type: "bridge", Bridge: n.config.Bridge, IsGateway: true, IsDefaultGateway: true, IPMasq: &no, HairpinMode: true,
+		MTU: mtu, IPAM: addresses,
+	}}}
+	for _, extra := range []struct{ plugin, capability string }{{"portmap", "portMappings"}, {"bandwidth", "bandwidth"}} {
+		if n.has(extra.plugin) {
+			list.Plugins = append(list.Plugins, plugin{Type: extra.plugin, Capabilities: map[string]bool{extra.capability: true}})
+		} else {
+			n.log.Warn("CNI plugin missing", "plugin", extra.plugin, "dirs", n.config.PluginDirs)
+		}
+	}
+	return list, nil
+}
+
+func (n *Network) has(plugin string) bool {
+	for _, dir := range n.config.PluginDirs {
+		if info, err := os.Stat(filepath.Join(dir, plugin)); err == nil && info.Mode()&0o111 != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (n *Network) writeConf(own []netip.Prefix, mtu int) error {
+	list, err := n.conf(own, mtu)
+	if err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(n.config.ConfDir, confName), append(data, '\n'))
+}

@@ -1,0 +1,193 @@
+package podnet
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	vnetns "github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"proa/network/netns"
+)
+
+// namespaceDir is where named network namespaces are, also for the command ip netns.
+const namespaceDir = "/run/netns"
+
+// NamespacePath is the path of a namespace that NewNamespace makes.
+func NamespacePath(name string) string { return filepath.Join(namespaceDir, name) }
+
+// NewHostBridge makes the bridge of this machine that connects nodes in namespaces with each other and, through its own address,
+// with everything else. It changes nothing if the bridge is there already.
+func NewHostBridge(bridge string, address netip.Prefix) error {
+	h, err := handle("")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if _, err := ensureBridge(h, bridge, 1500, []netip.Prefix{address}); err != nil {
+		return err
+	}
+	if err := netns.Sysctl("", "net/ipv4/ip_forward", "1"); err != nil {
+		return err
+	}
+	// What leaves the machine gets its address; what stays on the bridge keeps its own.
+	rule := guarded(address.Addr(), compare(address, false, expr.CmpOpEq))
+	rule = append(rule, leavesBy(bridge, expr.CmpOpNeq)...)
+	return writeTable("", nodeTable, [][]expr.Any{append(rule, &expr.Masq{})})
+}
+
+// DeleteHostBridge takes away what NewHostBridge made.
+func DeleteHostBridge(bridge string) error {
+	h, err := handle("")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	return errors.Join(removeLink(h, bridge), removeTable("", nodeTable))
+}
+
+// NewNamespace makes a network namespace for a node, with an interface eth0 that has the address, is connected to the
+// bridge and has a default route through the gateway. One that exists already is completed. It returns the namespace's path.
+func NewNamespace(name, bridge string, address netip.Prefix, gateway netip.Addr) (string, error) {
+	path := NamespacePath(name)
+	if err := makeNamespace(name); err != nil {
+		return "", err
+	}
+	host, err := handle("")
+	if err != nil {
+		return "", err
+	}
+	defer host.Close()
+	inside, err := handle(path)
+	if err != nil {
+		return "", err
+	}
+	defer inside.Close()
+	if err := connect(host, inside, path, vethName(name), bridge); err != nil {
+		return "", fmt.Errorf("connect namespace %s: %w", name, err)
+	}
+	if err := setUp(inside, address, gateway); err != nil {
+		return "", fmt.Errorf("set up namespace %s: %w", name, err)
+	}
+	return path, nil
+}
+
+// DeleteNamespace removes a namespace that NewNamespace made, with its interfaces. Processes in it keep it alive but cut
+// off.
+func DeleteNamespace(name string) error {
+	h, err := handle("")
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	path := NamespacePath(name)
+	err = removeLink(h, vethName(name))
+	if e := unix.Unmount(path, unix.MNT_DETACH); e != nil && !errors.Is(e, unix.ENOENT) && !errors.Is(e, unix.EINVAL) {
+		err = errors.Join(err, fmt.Errorf("unmount %s: %w", path, e))
+	}
+	if e := os.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// makeNamespace makes the named namespace unless it exists.
+func makeNamespace(name string) error {
+	if ns, err := vnetns.GetFromPath(NamespacePath(name)); err == nil {
+		defer ns.Close()
+		var stat unix.Statfs_t
+		if unix.Fstatfs(int(ns), &stat) == nil && stat.Type == unix.NSFS_MAGIC {
+			return nil
+		}
+		// A file without a namespace is left from before the machine restarted.
+		if err := os.Remove(NamespacePath(name)); err != nil {
+			return err
+		}
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread stays in the new namespace and ends
+		ns, err := vnetns.NewNamed(name)
+		if err == nil {
+			err = ns.Close()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		return fmt.Errorf("make network namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// vethName is the name of the machine's end of a node's cable; names of interfaces are short.
+func vethName(name string) string {
+	sum := fnv.New32a()
+	sum.Write([]byte(name))
+	return fmt.Sprintf("proa%08x", sum.Sum32())
+}
+
+func connect(host, inside *netlink.Handle, path, veth, bridge string) error {
+	if _, err := inside.LinkByName("eth0"); err == nil {
+		return nil
+	}
+	master, err := host.LinkByName(bridge)
+	if err != nil {
+		return fmt.Errorf("find bridge %s: %w", bridge, err)
+	}
+	if err := removeLink(host, veth); err != nil {
+		return err
+	}
+	ns, err := vnetns.GetFromPath(path)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	cable := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: veth, MasterIndex: master.Attrs().Index, MTU: master.Attrs().MTU},
+		PeerName:  "eth0", PeerNamespace: netlink.NsFd(ns),
+	}
+	if err := host.LinkAdd(cable); err != nil {
+		return fmt.Errorf("make interface %s: %w", veth, err)
+	}
+	link, err := host.LinkByName(veth)
+	if err != nil {
+		return fmt.Errorf("find interface %s: %w", veth, err)
+	}
+	return host.LinkSetUp(link)
+}
+
+// setUp starts the namespace's interfaces and gives eth0 its address and the default route.
+func setUp(inside *netlink.Handle, address netip.Prefix, gateway netip.Addr) error {
+	for _, name := range []string{"lo", "eth0"} {
+		link, err := inside.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("find interface %s: %w", name, err)
+		}
+		if err := inside.LinkSetUp(link); err != nil {
+			return fmt.Errorf("start interface %s: %w", name, err)
+		}
+		if name == "lo" {
+			continue
+		}
+		ip := &net.IPNet{IP: address.Addr().AsSlice(), Mask: net.CIDRMask(address.Bits(), address.Addr().BitLen())}
+		if err := inside.AddrReplace(link, &netlink.Addr{IPNet: ip}); err != nil {
+			return fmt.Errorf("give %v to %s: %w", address, name, err)
+		}
+		if !gateway.IsValid() {
+			continue
+		}
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice()}
+		if err := inside.RouteReplace(route); err != nil {
+			return fmt.Errorf("default route through %v: %w", gateway, err)
+		}
+	}
+	return nil
+}
