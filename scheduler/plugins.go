@@ -1,0 +1,46 @@
+package scheduler
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"proa/client"
+)
+
+// defaultPlugins are all plugins in the order in which they are asked, with the weights of their scores.
+func defaultPlugins(s *state) []weighted {
+	return []weighted{
+		{schedulingGates{}, 0},
+		{nodeUnschedulable{}, 0},
+		{nodeName{}, 0},
+		{taintToleration{}, 3},
+		{nodeAffinity{}, 2},
+		{nodePorts{}, 0},
+		{nodeResourcesFit{}, 1},
+		{balancedAllocation{}, 1},
+	}
+}
+
+// scopes of the one subscription.
+func (s *Scheduler) scopes() []client.Scope {
+	c := s.config.Client
+	return []client.Scope{
+		client.For[*corev1.Node](c).Scope(),
+		client.For[*corev1.Pod](c).Scope(),
+	}
+}
+
+// keep takes an object of another kind into account.
+func (s *state) keep(client.Event) {}
+
+// nodeEvent returns the node that an event added or changed, and what it was before.
+func nodeEvent(e client.Event) (old, node *corev1.Node) {
+	node, _ = e.New.(*corev1.Node)
+	old, _ = e.Old.(*corev1.Node)
+	return old, node
+}
+
+// podLeft reports whether a pod left its node or gave something up there.
+func podLeft(e client.Event) bool {
+	old, _ := e.Old.(*corev1.Pod)
+	return old != nil && old.Spec.NodeName != ""
+}
