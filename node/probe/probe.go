@@ -52,8 +52,8 @@ func HTTP(ctx context.Context, target *url.URL, header http.Header, host string)
 		DisableKeepAlives: true,
 		// Answers are shown as they come.
 		DisableCompression: true,
-		Proxy:             nil,
-		DialContext:       (&net.Dialer{}).DialContext,
+		Proxy:              nil,
+		DialContext:        (&net.Dialer{}).DialContext,
 	}
 	defer transport.CloseIdleConnections()
 	doer := &http.Client{Timeout: timeout, Transport: transport, CheckRedirect: func(next *http.Request, via []*http.Request) error {
