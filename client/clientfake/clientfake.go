@@ -213,6 +213,9 @@ func (c *Client) Delete(ctx context.Context, r *api.Resource, namespace, name st
 			return errors.NewConflict(r.GroupResource(), name, fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s)", *p.ResourceVersion, old.GetResourceVersion()))
 		}
 	}
+	if len(opts.DryRun) > 0 {
+		return nil
+	}
 	obj := copyOf(old)
 	var grace int64
 	if r.GracePeriod != nil {
