@@ -2,16 +2,13 @@ package scheduler
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
@@ -42,14 +39,32 @@ func (s *Scheduler) decide(p *podInfo) decision {
 			return decision{reason: corev1.PodReasonSchedulerError, message: strings.Join(rejected.reasons, ", ")}
 		}
 		c.rejectedBy.Insert(rejected.plugin)
-		text := fmt.Sprintf("0/%d nodes are available: %s.", len(all), strings.Join(rejected.reasons, ", "))
+		text := fmt.Sprintf("0/%d nodes are available: %s. preemption: 0/%d nodes are available: %d Preemption is not helpful for scheduling.",
+			len(all), strings.Join(rejected.reasons, ", "), len(all), len(all))
 		return decision{reason: corev1.PodReasonUnschedulable, message: text, rejectedBy: c.rejectedBy}
+	}
+	if n := s.state.nodes[p.nominated]; n != nil && n.node != nil && (c.only == nil || c.only.Has(n.name)) && c.checkNominated(n) == nil {
+		return decision{node: n} // the room that preemption made
 	}
 	feasible, rejections := s.search(c, all)
 	if len(feasible) > 0 {
 		return decision{node: c.choose(s.plugins, feasible, s.random)}
 	}
-	return decision{reason: corev1.PodReasonUnschedulable, message: fitMessage(len(all), rejections), rejectedBy: c.rejectedBy}
+	d := decision{reason: corev1.PodReasonUnschedulable, message: fitMessage(len(all), rejections), rejectedBy: c.rejectedBy}
+	x, why := s.preempt(c, rejections, len(all))
+	if x == nil {
+		d.message += " preemption: " + why
+		if !strings.HasPrefix(why, notEligible) {
+			s.state.nominate(p, "")
+		}
+		d.nominated = p.nominated
+		return d
+	}
+	d.preempt = x
+	d.outbid = s.state.outbid(p, x.node.name)
+	s.state.nominate(p, x.node.name)
+	d.nominated = p.nominated
+	return d
 }
 
 // search looks for enough feasible nodes, beginning where the last search ended.
@@ -65,7 +80,7 @@ func (s *Scheduler) search(c *cycle, all []*nodeInfo) (feasible []*nodeInfo, rej
 		absent := reject(c.narrowedBy[0], unresolvable, fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", c.narrowedBy))
 		for name := range c.only {
 			if n := s.state.nodes[name]; n != nil && n.node != nil {
-				if r := c.check(n); r != nil {
+				if r := c.checkNominated(n); r != nil {
 					note(n, r)
 				} else {
 					feasible = append(feasible, n)
@@ -86,7 +101,7 @@ func (s *Scheduler) search(c *cycle, all []*nodeInfo) (feasible []*nodeInfo, rej
 	seen := 0
 	for ; seen < len(all) && len(feasible) < wanted; seen++ {
 		n := all[(s.start+seen)%len(all)]
-		if r := c.check(n); r != nil {
+		if r := c.checkNominated(n); r != nil {
 			note(n, r)
 		} else {
 			feasible = append(feasible, n)
@@ -116,43 +131,40 @@ func fitMessage(nodes int, rejections map[*nodeInfo]*status) string {
 	return text + "."
 }
 
-// writeFailure tells the user why a pod has no node.
+// writeFailure tells the user why a pod has no node, and makes room for it.
 func (s *Scheduler) writeFailure(ctx context.Context, pod *corev1.Pod, d decision) {
+	if d.preempt != nil {
+		s.evict(ctx, pod, d.preempt)
+		for _, o := range d.outbid {
+			next := o.pod.DeepCopy()
+			next.Status.NominatedNodeName = ""
+			s.write(ctx, o.pod, next)
+		}
+	}
 	s.event(pod, corev1.EventTypeWarning, "FailedScheduling", d.message)
 	s.writeCondition(ctx, pod, d.reason, d.message, d.nominated)
 }
 
-// report writes a condition in the background.
-func (s *Scheduler) report(pod *corev1.Pod, reason, message, nominated string) {
-	s.writes.Go(func() { s.writeCondition(context.Background(), pod, reason, message, nominated) })
+// writeCondition sets PodScheduled to False.
+func (s *Scheduler) writeCondition(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) {
+	next := pod.DeepCopy()
+	next.Status.NominatedNodeName = nominated
+	c := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.Now()}
+	if i := slices.IndexFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled }); i >= 0 {
+		old := &next.Status.Conditions[i]
+		if old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+		*old = c
+	} else {
+		next.Status.Conditions = append(next.Status.Conditions, c)
+	}
+	s.write(ctx, pod, next)
 }
 
-// writeCondition sets PodScheduled to False, unless it says so already.
-func (s *Scheduler) writeCondition(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) {
-	now := metav1.NewTime(time.Now())
-	condition := map[string]any{
-		"type": corev1.PodScheduled, "status": corev1.ConditionFalse, "reason": reason, "message": message,
-		"lastProbeTime": nil, "lastTransitionTime": now,
-	}
-	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
-	if i >= 0 && pod.Status.Conditions[i].Status == corev1.ConditionFalse {
-		old := pod.Status.Conditions[i]
-		if old.Reason == reason && old.Message == message && (nominated == "" || nominated == pod.Status.NominatedNodeName) {
-			return
-		}
-		condition["lastTransitionTime"] = old.LastTransitionTime
-	}
-	status := map[string]any{"conditions": []any{condition}}
-	if nominated != "" {
-		status["nominatedNodeName"] = nominated
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
-	if err != nil {
-		s.config.Log.Error("pod condition not encoded", "err", err)
-		return
-	}
-	_, err = s.pods.Patch(ctx, pod.Namespace, pod.Name, "status", types.StrategicMergePatchType, patch)
-	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		s.config.Log.Error("pod condition not written", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+// write stores a pod's status, and logs what goes wrong unless the pod is gone.
+func (s *Scheduler) write(ctx context.Context, old, next *corev1.Pod) {
+	if err := s.patchStatus(ctx, old, next); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+		s.config.Log.Error("pod status not written", "pod", old.Namespace+"/"+old.Name, "err", err)
 	}
 }

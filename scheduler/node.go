@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -75,10 +76,13 @@ type podInfo struct {
 	// nonZero are the requests with a minimum for CPU and memory.
 	nonZero amounts
 	ports   []hostPort
+	terms   *affinityTerms // nil without any
+	// nominated is the node where preemption makes room for the pod; state.nominate changes it.
+	nominated string
 }
 
 func newPodInfo(pod *corev1.Pod) *podInfo {
-	p := &podInfo{pod: pod, node: pod.Spec.NodeName}
+	p := &podInfo{pod: pod, node: pod.Spec.NodeName, terms: newAffinityTerms(pod)}
 	p.requests = amountsOf(resource.PodRequests(pod, resource.PodResourcesOptions{}))
 	p.nonZero = amountsOf(resource.PodRequests(pod, resource.PodResourcesOptions{NonMissingContainerRequests: minimumRequests()}))
 	for i := range pod.Spec.InitContainers {
@@ -146,6 +150,16 @@ func (n *nodeInfo) setNode(node *corev1.Node) {
 		n.allocatable = amountsOf(node.Status.Allocatable)
 		n.maxPods = node.Status.Allocatable.Pods().Value()
 	}
+}
+
+// clone returns a copy that pods can be added to and removed from.
+func (n *nodeInfo) clone() *nodeInfo {
+	c := *n
+	c.pods = slices.Clone(n.pods)
+	c.ports = slices.Clone(n.ports)
+	c.requested.scalar = maps.Clone(n.requested.scalar)
+	c.nonZero.scalar = maps.Clone(n.nonZero.scalar)
+	return &c
 }
 
 func (n *nodeInfo) add(p *podInfo) {

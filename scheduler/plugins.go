@@ -1,13 +1,15 @@
 package scheduler
 
 import (
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 
 	"proa/client"
 )
 
 // defaultPlugins are all plugins in the order in which they are asked, with the weights of their scores.
-func defaultPlugins(s *state) []weighted {
+func defaultPlugins() []weighted {
 	return []weighted{
 		{schedulingGates{}, 0},
 		{nodeUnschedulable{}, 0},
@@ -16,6 +18,8 @@ func defaultPlugins(s *state) []weighted {
 		{nodeAffinity{}, 2},
 		{nodePorts{}, 0},
 		{nodeResourcesFit{}, 1},
+		{podTopologySpread{}, 2},
+		{interPodAffinity{}, 2},
 		{balancedAllocation{}, 1},
 	}
 }
@@ -24,13 +28,16 @@ func defaultPlugins(s *state) []weighted {
 func (s *Scheduler) scopes() []client.Scope {
 	c := s.config.Client
 	return []client.Scope{
+		client.For[*corev1.Namespace](c).Scope(),
+		client.For[*corev1.Service](c).Scope(),
+		client.For[*corev1.ReplicationController](c).Scope(),
+		client.For[*appsv1.ReplicaSet](c).Scope(),
+		client.For[*appsv1.StatefulSet](c).Scope(),
+		client.For[*policyv1.PodDisruptionBudget](c).Scope(),
 		client.For[*corev1.Node](c).Scope(),
 		client.For[*corev1.Pod](c).Scope(),
 	}
 }
-
-// keep takes an object of another kind into account.
-func (s *state) keep(client.Event) {}
 
 // nodeEvent returns the node that an event added or changed, and what it was before.
 func nodeEvent(e client.Event) (old, node *corev1.Node) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"proa/client"
@@ -75,7 +76,7 @@ func New(config Config) (*Scheduler, error) {
 		state:  newState(),
 		queue:  newQueue(time.Now),
 	}
-	s.plugins = defaultPlugins(s.state)
+	s.plugins = defaultPlugins()
 	return s, nil
 }
 
@@ -87,7 +88,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
-		if err := s.config.Client.Subscribe(ctx, s.handle, s.scopes()...); err != nil {
+		if err := s.config.Client.Subscribe(ctx, func(e client.Event) { s.handle(ctx, e) }, s.scopes()...); err != nil {
 			cancel(err)
 		}
 	})
@@ -124,7 +125,7 @@ func (s *Scheduler) signal() {
 }
 
 // handle takes a change into account.
-func (s *Scheduler) handle(e client.Event) {
+func (s *Scheduler) handle(ctx context.Context, e client.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.signal()
@@ -138,7 +139,7 @@ func (s *Scheduler) handle(e client.Event) {
 		if e.New == nil {
 			obj = nil
 		}
-		if s.handlePod(old, obj) {
+		if s.handlePod(ctx, old, obj) {
 			return
 		}
 	case *corev1.Node:
@@ -167,11 +168,11 @@ func (s *Scheduler) helps(e client.Event, entry *entry) bool {
 }
 
 // handlePod returns true when no other pod has to be told.
-func (s *Scheduler) handlePod(old, pod *corev1.Pod) (done bool) {
+func (s *Scheduler) handlePod(ctx context.Context, old, pod *corev1.Pod) (done bool) {
 	if old != nil && (pod == nil || pod.UID != old.UID) {
 		delete(s.state.assumed, old.UID)
 		s.state.displace(old.UID)
-		s.queue.remove(old.UID)
+		s.unqueue(old.UID)
 		if pod == nil {
 			return old.Spec.NodeName == ""
 		}
@@ -180,9 +181,9 @@ func (s *Scheduler) handlePod(old, pod *corev1.Pod) (done bool) {
 	case finished(pod):
 		delete(s.state.assumed, pod.UID)
 		s.state.displace(pod.UID)
-		s.queue.remove(pod.UID)
+		s.unqueue(pod.UID)
 	case pod.Spec.NodeName != "":
-		s.queue.remove(pod.UID)
+		s.unqueue(pod.UID)
 		delete(s.state.assumed, pod.UID)
 		if known := s.state.pods[pod.UID]; known != nil && known.node == pod.Spec.NodeName && old != nil && sameForOthers(old, pod) {
 			known.pod = pod
@@ -192,10 +193,10 @@ func (s *Scheduler) handlePod(old, pod *corev1.Pod) (done bool) {
 	case s.state.assumed[pod.UID] || pod.Spec.SchedulerName != s.config.Name:
 		return true
 	case pod.DeletionTimestamp != nil:
-		s.queue.remove(pod.UID)
+		s.unqueue(pod.UID)
 		return true
 	default:
-		s.enqueue(old, pod)
+		s.enqueue(ctx, pod)
 		return true
 	}
 	return false
@@ -213,13 +214,15 @@ func sameForOthers(old, pod *corev1.Pod) bool {
 }
 
 // enqueue takes a new or changed pending pod.
-func (s *Scheduler) enqueue(old, pod *corev1.Pod) {
+func (s *Scheduler) enqueue(ctx context.Context, pod *corev1.Pod) {
 	e := s.queue.pending(pod)
 	if e == nil {
 		closed := s.gate(pod)
-		s.queue.add(newPodInfo(pod), closed != nil)
+		info := newPodInfo(pod)
+		s.queue.add(info, closed != nil)
+		s.state.nominate(info, pod.Status.NominatedNodeName)
 		if closed != nil {
-			s.report(pod, corev1.PodReasonSchedulingGated, closed.reasons[0], "")
+			s.writes.Go(func() { s.writeCondition(ctx, pod, corev1.PodReasonSchedulingGated, closed.reasons[0], "") })
 		}
 		return
 	}
@@ -231,7 +234,10 @@ func (s *Scheduler) enqueue(old, pod *corev1.Pod) {
 		return
 	}
 	e.changed = true
+	nominated := e.info.nominated
+	s.state.nominate(e.info, "")
 	e.info = newPodInfo(pod)
+	s.state.nominate(e.info, nominated)
 	switch closed := s.gate(pod); {
 	case closed != nil:
 		s.queue.move(e, gated)
@@ -277,6 +283,11 @@ func (s *Scheduler) step(ctx context.Context) bool {
 	d := s.decide(e.info)
 	if d.node == nil {
 		s.queue.fail(e, d.rejectedBy)
+		for _, o := range d.outbid {
+			if loser := s.queue.pending(o.pod); loser != nil && loser.place == waiting {
+				s.queue.wake(loser)
+			}
+		}
 		pod := e.info.pod
 		s.mu.Unlock()
 		s.writes.Go(func() {
@@ -285,6 +296,7 @@ func (s *Scheduler) step(ctx context.Context) bool {
 		})
 		return true
 	}
+	s.state.nominate(e.info, "")
 	placed := *e.info
 	placed.node = d.node.name
 	s.state.place(&placed)
@@ -314,7 +326,7 @@ func (s *Scheduler) bind(ctx context.Context, e *entry, p *podInfo) {
 		delete(s.state.assumed, pod.UID)
 		s.state.displace(pod.UID)
 		if apierrors.IsNotFound(err) {
-			s.queue.remove(pod.UID)
+			s.unqueue(pod.UID)
 		} else {
 			s.queue.fail(e, nil)
 		}
@@ -333,10 +345,22 @@ func (s *Scheduler) event(pod *corev1.Pod, kind, reason, message string) {
 	}
 }
 
+// unqueue forgets a pending pod.
+func (s *Scheduler) unqueue(uid types.UID) {
+	if e := s.queue.entries[uid]; e != nil {
+		s.state.nominate(e.info, "")
+		s.queue.remove(uid)
+	}
+}
+
 // decision about a pod: a node, or why there is none.
 type decision struct {
 	node            *nodeInfo
 	reason, message string
 	rejectedBy      sets.Set[string]
-	nominated       string
+	// nominated is the node that room is made on, for status.nominatedNodeName.
+	nominated string
+	// preempt is the node to make room on; outbid are those who were to get it before.
+	preempt *candidate
+	outbid  []*podInfo
 }

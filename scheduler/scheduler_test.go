@@ -2,9 +2,8 @@ package scheduler
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"sync"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,102 +11,63 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa/api"
 	"proa/api/builtin"
 	"proa/client"
+	"proa/client/clientfake"
 )
 
-// fake is an API with nodes and pods that the scheduler alone writes to.
-type fake struct {
-	client.Interface
-	table  *api.Table
-	events chan client.Event
-
-	mu      sync.Mutex
-	pods    map[string]*corev1.Pod
-	refuse  int // bindings still to be refused
-	message map[string]string
+// lab is a scheduler on an API in memory, inside a synctest bubble.
+type lab struct {
+	*clientfake.Client
+	t *testing.T
 }
 
-func newFake() *fake {
-	return &fake{table: builtin.Table(), events: make(chan client.Event, 1000), pods: map[string]*corev1.Pod{}, message: map[string]string{}}
+func start(t *testing.T, objects ...api.Object) lab {
+	c := clientfake.New(builtin.Table(), objects...)
+	s, err := New(Config{Client: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+	return lab{c, t}
 }
 
-func (f *fake) Table() *api.Table { return f.table }
+// pod reads a pod, nil when there is none.
+func (l lab) pod(name string) *corev1.Pod {
+	p, err := client.For[*corev1.Pod](l.Client).Get(l.t.Context(), "ns", name)
+	if err != nil {
+		return nil
+	}
+	return p
+}
 
-func (f *fake) Subscribe(ctx context.Context, handle func(client.Event), scopes ...client.Scope) error {
-	handle(client.Event{})
-	for {
-		select {
-		case e := <-f.events:
-			handle(e)
-		case <-ctx.Done():
-			return nil
+func (l lab) nodeOf(name string) string {
+	if p := l.pod(name); p != nil {
+		return p.Spec.NodeName
+	}
+	return "no pod"
+}
+
+// refusal is what a pod's condition says, "" when it says nothing bad.
+func (l lab) refusal(name string) string {
+	for _, c := range l.pod(name).Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Reason + ": " + c.Message
 		}
 	}
-}
-
-func (f *fake) Post(_ context.Context, _ *api.Resource, namespace, name, sub string, body runtime.Object) (runtime.Object, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.refuse > 0 {
-		f.refuse--
-		return nil, fmt.Errorf("refused")
-	}
-	old := f.pods[name]
-	pod := old.DeepCopy()
-	pod.Spec.NodeName = body.(*corev1.Binding).Target.Name
-	f.pods[name] = pod
-	f.events <- client.Event{Resource: api.For[*corev1.Pod](f.table), Old: old, New: pod}
-	return body, nil
-}
-
-func (f *fake) Patch(_ context.Context, _ *api.Resource, namespace, name, sub string, _ types.PatchType, data []byte, _ metav1.PatchOptions) (api.Object, error) {
-	var patch corev1.Pod
-	if err := json.Unmarshal(data, &patch); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.message[name] = string(patch.Status.Conditions[0].Reason) + ": " + patch.Status.Conditions[0].Message
-	return f.pods[name], nil
-}
-
-func (f *fake) setPod(pod *corev1.Pod) {
-	f.mu.Lock()
-	old := f.pods[pod.Name]
-	f.pods[pod.Name] = pod
-	f.mu.Unlock()
-	e := client.Event{Resource: api.For[*corev1.Pod](f.table), New: pod}
-	if old != nil {
-		e.Old = old
-	}
-	f.events <- e
-}
-
-func (f *fake) deletePod(name string) {
-	f.mu.Lock()
-	old := f.pods[name]
-	delete(f.pods, name)
-	f.mu.Unlock()
-	f.events <- client.Event{Resource: api.For[*corev1.Pod](f.table), Old: old}
-}
-
-func (f *fake) setNode(old, node *corev1.Node) {
-	e := client.Event{Resource: api.For[*corev1.Node](f.table), New: node}
-	if old != nil {
-		e.Old = old
-	}
-	f.events <- e
-}
-
-func (f *fake) nodeOf(name string) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.pods[name].Spec.NodeName
+	return ""
 }
 
 func testNode(name, cpu string, change ...func(*corev1.Node)) *corev1.Node {
@@ -136,23 +96,6 @@ func tainted(n *corev1.Node) {
 	n.Spec.Taints = []corev1.Taint{{Key: "k", Value: "v", Effect: corev1.TaintEffectNoSchedule}}
 }
 
-// start runs a scheduler inside a synctest bubble until the test ends.
-func start(t *testing.T, f *fake) {
-	s, err := New(Config{Client: f})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func TestPlacesWherePossible(t *testing.T) {
 	port := func(p *corev1.Pod) {
 		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
@@ -173,11 +116,11 @@ func TestPlacesWherePossible(t *testing.T) {
 			})},
 		{name: "port taken", nodes: []*corev1.Node{testNode("a", "4")}, pod: testPod("p", "1", port),
 			before:  []*corev1.Pod{testPod("q", "1", port, func(p *corev1.Pod) { p.Spec.NodeName = "a" })},
-			message: "Unschedulable: 0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."},
+			message: "Unschedulable: 0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."},
 		{name: "reasons are counted", nodes: []*corev1.Node{testNode("a", "1"), testNode("b", "4", tainted), testNode("c", "4", tainted)}, pod: testPod("p", "2"),
-			message: "Unschedulable: 0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint {k: v}."},
+			message: "Unschedulable: 0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint {k: v}. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."},
 		{name: "cordoned", nodes: []*corev1.Node{testNode("a", "4", func(n *corev1.Node) { n.Spec.Unschedulable = true })}, pod: testPod("p", "1"),
-			message: "Unschedulable: 0/1 nodes are available: 1 node(s) were unschedulable."},
+			message: "Unschedulable: 0/1 nodes are available: 1 node(s) were unschedulable. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."},
 		{name: "no nodes", pod: testPod("p", "1"), message: "Unschedulable: no nodes available to schedule pods"},
 		{name: "gated", nodes: []*corev1.Node{testNode("a", "4")},
 			pod:     testPod("p", "1", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} }),
@@ -188,21 +131,20 @@ func TestPlacesWherePossible(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFake()
-				start(t, f)
+				l := start(t)
 				for _, n := range c.nodes {
-					f.setNode(nil, n)
+					l.Put(n)
 				}
 				for _, p := range c.before {
-					f.setPod(p)
+					l.Put(p)
 				}
 				synctest.Wait()
-				f.setPod(c.pod)
+				l.Put(c.pod)
 				synctest.Wait()
-				if got := f.nodeOf("p"); got != c.node {
+				if got := l.nodeOf("p"); got != c.node {
 					t.Errorf("on node %q, want %q", got, c.node)
 				}
-				if got := f.message["p"]; got != c.message {
+				if got := l.refusal("p"); got != c.message {
 					t.Errorf("condition %q, want %q", got, c.message)
 				}
 			})
@@ -212,21 +154,18 @@ func TestPlacesWherePossible(t *testing.T) {
 
 func TestTriesAgainWhenSomethingHelps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		start(t, f)
-		a := testNode("a", "2")
-		f.setNode(nil, a)
-		f.setPod(testPod("first", "2"))
+		l := start(t, testNode("a", "2"))
+		first := l.Put(testPod("first", "2"))
 		synctest.Wait()
-		f.setPod(testPod("second", "2"))
+		l.Put(testPod("second", "2"))
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if f.nodeOf("first") != "a" || f.nodeOf("second") != "" {
-			t.Fatalf("first on %q, second on %q, want a and none", f.nodeOf("first"), f.nodeOf("second"))
+		if l.nodeOf("first") != "a" || l.nodeOf("second") != "" {
+			t.Fatalf("first on %q, second on %q, want a and none", l.nodeOf("first"), l.nodeOf("second"))
 		}
-		f.deletePod("first")
+		l.Remove(first)
 		synctest.Wait()
-		if got := f.nodeOf("second"); got != "a" {
+		if got := l.nodeOf("second"); got != "a" {
 			t.Errorf("after the deletion on %q, want a", got)
 		}
 	})
@@ -234,19 +173,39 @@ func TestTriesAgainWhenSomethingHelps(t *testing.T) {
 
 func TestBindsAgainAfterRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.refuse = 2
-		start(t, f)
-		f.setNode(nil, testNode("a", "2"))
-		f.setPod(testPod("p", "2"))
+		l := start(t, testNode("a", "2"))
+		var refused atomic.Int32
+		l.FailWith(func(c clientfake.Call) error {
+			if c.Subresource == "binding" && refused.Add(1) <= 2 {
+				return errors.New("refused")
+			}
+			return nil
+		})
+		l.Put(testPod("p", "2"))
 		time.Sleep(2500 * time.Millisecond)
 		synctest.Wait()
-		if got := f.nodeOf("p"); got != "" {
+		if got := l.nodeOf("p"); got != "" {
 			t.Fatalf("bound to %q before the back-off of 1 s and 2 s", got)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := f.nodeOf("p"); got != "a" {
+		if got := l.nodeOf("p"); got != "a" {
+			t.Errorf("on %q, want a", got)
+		}
+	})
+}
+
+func TestGatesOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := start(t, testNode("a", "2"))
+		p := testPod("p", "1", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}} })
+		l.Put(p)
+		synctest.Wait()
+		next := l.pod("p").DeepCopy()
+		next.Spec.SchedulingGates = nil
+		l.Put(next)
+		synctest.Wait()
+		if got := l.nodeOf("p"); got != "a" {
 			t.Errorf("on %q, want a", got)
 		}
 	})

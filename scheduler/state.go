@@ -15,12 +15,21 @@ type state struct {
 	pods  map[types.UID]*podInfo
 	// assumed pods have been decided and not been seen bound.
 	assumed map[types.UID]bool
+	// withTerms are the placed pods with terms of (anti-)affinity.
+	withTerms   map[types.UID]*podInfo
+	inNamespace map[string]map[types.UID]*podInfo
+	// nominated are the pods that preemption makes room for, by node.
+	nominated map[string]map[types.UID]*podInfo
+	others
 	// order of the search, zones taking turns; nil when it has to be made again.
 	order []*nodeInfo
 }
 
 func newState() *state {
-	return &state{nodes: map[string]*nodeInfo{}, pods: map[types.UID]*podInfo{}, assumed: map[types.UID]bool{}}
+	return &state{nodes: map[string]*nodeInfo{}, pods: map[types.UID]*podInfo{}, assumed: map[types.UID]bool{},
+		withTerms: map[types.UID]*podInfo{}, inNamespace: map[string]map[types.UID]*podInfo{}, others: newOthers(),
+		nominated: map[string]map[types.UID]*podInfo{},
+	}
 }
 
 func (s *state) node(name string) *nodeInfo {
@@ -57,6 +66,13 @@ func (s *state) removeNode(name string) {
 func (s *state) place(p *podInfo) {
 	s.displace(p.pod.UID)
 	s.pods[p.pod.UID] = p
+	if p.terms != nil {
+		s.withTerms[p.pod.UID] = p
+	}
+	if s.inNamespace[p.pod.Namespace] == nil {
+		s.inNamespace[p.pod.Namespace] = map[types.UID]*podInfo{}
+	}
+	s.inNamespace[p.pod.Namespace][p.pod.UID] = p
 	s.node(p.node).add(p)
 }
 
@@ -67,6 +83,11 @@ func (s *state) displace(uid types.UID) {
 		return
 	}
 	delete(s.pods, uid)
+	delete(s.withTerms, uid)
+	delete(s.inNamespace[p.pod.Namespace], uid)
+	if len(s.inNamespace[p.pod.Namespace]) == 0 {
+		delete(s.inNamespace, p.pod.Namespace)
+	}
 	n := s.nodes[p.node]
 	n.remove(p)
 	if n.node == nil && len(n.pods) == 0 {
