@@ -118,6 +118,8 @@ type writer struct {
 	*Recorder
 	seen  map[identity]*corev1.Event
 	order []identity
+	// stamp makes the names of events unique, also where the clock is coarse.
+	stamp int64
 }
 
 func (w *writer) write(ctx context.Context, e event) {
@@ -138,12 +140,13 @@ func (w *writer) write(ctx context.Context, e event) {
 			return
 		}
 	}
+	w.stamp = max(w.stamp+1, e.at.UnixNano())
 	namespace := e.ref.Namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
 	done, err := events.Create(ctx, &corev1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.ref.Name, e.at.UnixNano()), Namespace: namespace},
+		ObjectMeta:          metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.ref.Name, w.stamp), Namespace: namespace},
 		InvolvedObject:      e.ref,
 		Reason:              e.reason,
 		Message:             e.message,
