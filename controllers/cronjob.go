@@ -20,20 +20,36 @@ import (
 	"proa/internal/queue"
 )
 
+// manyMissed is how many missed start times are counted one by one.
+const manyMissed = 10000
+
 // cronJobs starts Jobs by the clock. It wakes exactly when the next one is due.
 type cronJobs struct {
 	Deps
 	queue  *queue.Queue[string]
 	access client.Resource[*batchv1.CronJob]
+	lister client.TypedLister[*batchv1.CronJob]
 	jobs   client.Resource[*batchv1.Job]
+	// byOwner finds Jobs by the UID of their CronJob.
+	byOwner *client.Index[*batchv1.Job]
 }
 
 func newCronJobs(d Deps) Controller {
-	return &cronJobs{Deps: d, queue: queue.New[string](), access: client.For[*batchv1.CronJob](d.Client), jobs: client.For[*batchv1.Job](d.Client)}
+	return &cronJobs{
+		Deps: d, queue: queue.New[string](), access: client.For[*batchv1.CronJob](d.Client), jobs: client.For[*batchv1.Job](d.Client),
+		byOwner: client.NewIndex(func(j *batchv1.Job) []string {
+			if ref := metav1.GetControllerOfNoCopy(j); ref != nil && ref.Kind == "CronJob" {
+				return []string{string(ref.UID)}
+			}
+			return nil
+		}),
+	}
 }
 
 func (c *cronJobs) Run(ctx context.Context) error {
+	c.lister = c.access.Lister(ctx)
 	note := func(e client.Event) {
+		c.byOwner.Apply(e)
 		if cj, ok := e.Object().(*batchv1.CronJob); ok {
 			if e.New != nil {
 				c.queue.Add(cj.Namespace + "/" + cj.Name)
@@ -49,17 +65,12 @@ func (c *cronJobs) Run(ctx context.Context) error {
 
 func (c *cronJobs) sync(ctx context.Context, key string) (time.Duration, error) {
 	namespace, name := splitKey(key)
-	kept, ok := c.access.Lister(ctx).Get(namespace, name)
+	kept, ok := c.lister.Get(namespace, name)
 	if !ok {
 		return 0, nil
 	}
 	cj := kept.DeepCopy()
-	var mine []*batchv1.Job
-	for j := range c.jobs.Lister(ctx).All(namespace) {
-		if ref := metav1.GetControllerOfNoCopy(j); ref != nil && ref.UID == cj.UID {
-			mine = append(mine, j)
-		}
-	}
+	mine := slices.Collect(c.byOwner.Lookup(string(cj.UID)))
 	if err := c.trim(ctx, cj, mine); err != nil {
 		return 0, err
 	}
@@ -253,9 +264,11 @@ func (c *cronJobs) due(cj *batchv1.CronJob, sched cron.Schedule, now time.Time) 
 	n := 0
 	for t := sched.Next(earliest); !t.IsZero() && !t.After(now); t = sched.Next(t) {
 		due = t
-		if n++; n > 10000 {
+		if n++; n == manyMissed {
 			// After a very long absence the exact number matters to nobody: go on from the recent past.
-			t = now.Add(-time.Hour)
+			if recent := now.Add(-time.Hour); recent.After(t) {
+				t = recent
+			}
 		}
 	}
 	return due, n

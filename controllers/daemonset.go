@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -14,8 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"proa/client"
 	"proa/internal/queue"
@@ -29,11 +32,11 @@ type daemonSets struct {
 	lister  client.TypedLister[*appsv1.DaemonSet]
 	nodes   client.TypedLister[*corev1.Node]
 	history *history
-	seen    *seen
+	failed  *flowcontrol.Backoff
 }
 
 func newDaemonSets(d Deps) Controller {
-	return &daemonSets{podControl: newPodControl(d), queue: queue.New[string](), access: client.For[*appsv1.DaemonSet](d.Client), seen: newSeen()}
+	return &daemonSets{podControl: newPodControl(d, "DaemonSet"), queue: queue.New[string](), access: client.For[*appsv1.DaemonSet](d.Client), failed: flowcontrol.NewBackOff(time.Second, 15*time.Minute)}
 }
 
 func (c *daemonSets) Run(ctx context.Context) error {
@@ -50,6 +53,10 @@ func (c *daemonSets) Run(ctx context.Context) error {
 		c.byOwner.Apply(e)
 		switch obj := e.Object().(type) {
 		case *appsv1.DaemonSet:
+			if e.New == nil {
+				c.seen.forget(obj.UID)
+				return
+			}
 			c.queue.Add(obj.Namespace + "/" + obj.Name)
 		case *appsv1.ControllerRevision:
 			if key, ok := ownerKey(obj, "DaemonSet"); ok {
@@ -73,20 +80,33 @@ func (c *daemonSets) Run(ctx context.Context) error {
 	return loop(ctx, c.Deps, c.queue, 2, c.sync, note, c.access.Scope(), client.For[*corev1.Node](c.Client).Scope(), c.pods.Scope(), c.history.access.Scope())
 }
 
-// suits reports whether a pod of the template may start on a node, and whether one that runs there may stay.
-func suits(template *corev1.PodTemplateSpec, node *corev1.Node) (start, stay bool) {
-	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-	if pod.Spec.NodeName != "" && pod.Spec.NodeName != node.Name {
-		return false, false
+// daemonNode is a node as a DaemonSet sees it: whether a pod may start there, and whether one that runs there may stay.
+type daemonNode struct {
+	name        string
+	start, stay bool
+}
+
+// judge says which nodes suit the pods of a template.
+func judge(template *corev1.PodTemplateSpec, nodes iter.Seq[*corev1.Node]) []daemonNode {
+	affinity := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: template.Spec})
+	tolerations := slices.Concat(template.Spec.Tolerations, daemonTolerations(template.Spec.HostNetwork))
+	var out []daemonNode
+	for node := range nodes {
+		n := daemonNode{name: node.Name}
+		if to := template.Spec.NodeName; to == "" || to == node.Name {
+			if fits, err := affinity.Match(node); err == nil && fits {
+				n.start, n.stay = tolerated(node.Spec.Taints, tolerations)
+			}
+		}
+		out = append(out, n)
 	}
-	fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
-	if err != nil || !fits {
-		return false, false
-	}
-	tolerations := append(slices.Clone(pod.Spec.Tolerations), daemonTolerations(pod.Spec.HostNetwork)...)
+	return out
+}
+
+func tolerated(taints []corev1.Taint, tolerations []corev1.Toleration) (start, stay bool) {
 	start, stay = true, true
-	for i := range node.Spec.Taints {
-		t := &node.Spec.Taints[i]
+	for i := range taints {
+		t := &taints[i]
 		if t.Effect == corev1.TaintEffectPreferNoSchedule || slices.ContainsFunc(tolerations, func(x corev1.Toleration) bool { return x.ToleratesTaint(klog.Background(), t, false) }) {
 			continue
 		}
@@ -151,21 +171,26 @@ func (c *daemonSets) sync(ctx context.Context, key string) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	current, revisions, err := c.history.current(ctx, ds, kind, &ds.Spec.Template, revisions, ds.Status.CollisionCount, true)
+	collisions := ptr.Deref(ds.Status.CollisionCount, 0)
+	current, revisions, err := c.history.current(ctx, ds, kind, &ds.Spec.Template, revisions, &collisions, true)
 	if err != nil {
 		if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return 0, nil
 		}
 		return 0, err
 	}
-	d := &daemonRun{DaemonSet: ds, hash: current.Labels[appsv1.ControllerRevisionHashLabelKey], byNode: map[string][]*corev1.Pod{}}
+	d := &daemonRun{
+		DaemonSet: ds, hash: current.Labels[appsv1.ControllerRevisionHashLabelKey], byNode: map[string][]*corev1.Pod{},
+		collisions: collisions, nodes: judge(&ds.Spec.Template, c.nodes.All("")),
+	}
 	for _, p := range pods {
 		d.byNode[podNode(p)] = append(d.byNode[podNode(p)], p)
 	}
 	var manageErr error
-	if c.settled(ds, pods) {
-		manageErr = c.manage(ctx, d)
-		if manageErr == nil && ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType && c.settled(ds, pods) {
+	again := settleTime
+	if c.settled(ds) {
+		again, manageErr = c.manage(ctx, d)
+		if manageErr == nil && ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType && c.settled(ds) {
 			manageErr = c.roll(ctx, d)
 		}
 	}
@@ -182,7 +207,7 @@ func (c *daemonSets) sync(ctx context.Context, key string) (time.Duration, error
 		}
 		return 0, manageErr
 	}
-	return wait, err
+	return soonest(wait, again), err
 }
 
 // daemonRun is one step's view of a DaemonSet.
@@ -190,40 +215,26 @@ type daemonRun struct {
 	*appsv1.DaemonSet
 	hash   string
 	byNode map[string][]*corev1.Pod
+	nodes  []daemonNode
+
+	collisions int32
 }
 
 func (d *daemonRun) updated(p *corev1.Pod) bool {
 	return p.Labels[appsv1.ControllerRevisionHashLabelKey] == d.hash
 }
 
-func (c *daemonSets) settled(ds *appsv1.DaemonSet, pods []*corev1.Pod) bool {
-	return c.seen.settled(string(ds.UID), func(what string) bool {
-		i := slices.IndexFunc(pods, func(p *corev1.Pod) bool { return string(p.UID) == what[1:] })
-		if what[0] == '-' {
-			return i < 0 || pods[i].DeletionTimestamp != nil
-		}
-		if i >= 0 {
-			return true
-		}
-		for p := range c.podControl.lister.All(ds.Namespace) {
-			if string(p.UID) == what[1:] {
-				return false
-			}
-		}
-		return true
-	})
-}
-
-// manage makes the pods that are missing and removes those that should not be.
-func (c *daemonSets) manage(ctx context.Context, d *daemonRun) error {
+// manage makes the pods that are missing and removes those that should not be. A pod that failed again and again is
+// replaced later each time; manage says when the next one is due.
+func (c *daemonSets) manage(ctx context.Context, d *daemonRun) (time.Duration, error) {
+	var wait time.Duration
 	var create []string
 	var remove []*corev1.Pod
 	exists := map[string]bool{}
-	for node := range c.nodes.All("") {
-		exists[node.Name] = true
-		start, stay := suits(&d.Spec.Template, node)
-		pods := d.byNode[node.Name]
-		if !stay {
+	for _, node := range d.nodes {
+		exists[node.name] = true
+		pods := d.byNode[node.name]
+		if !node.stay {
 			remove = append(remove, pods...)
 			continue
 		}
@@ -232,21 +243,25 @@ func (c *daemonSets) manage(ctx context.Context, d *daemonRun) error {
 			switch {
 			case p.DeletionTimestamp != nil:
 				alive = append(alive, p) // its successor waits for it to be gone
-			case p.Status.Phase == corev1.PodFailed, p.Status.Phase == corev1.PodSucceeded:
-				remove = append(remove, p)
-				if p.Status.Phase == corev1.PodFailed {
-					c.Events.Eventf(d.DaemonSet, corev1.EventTypeWarning, "FailedDaemonPod", "Found failed daemon pod %s/%s on node %s, will try to kill it", p.Namespace, p.Name, node.Name)
-				} else {
-					c.Events.Eventf(d.DaemonSet, corev1.EventTypeNormal, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", p.Namespace, p.Name, node.Name)
-				}
+			case p.Status.Phase == corev1.PodFailed:
 				alive = append(alive, p)
+				if left := c.failureDelay(d, node.name); left > 0 {
+					wait = soonest(wait, left)
+					continue
+				}
+				c.Events.Eventf(d.DaemonSet, corev1.EventTypeWarning, "FailedDaemonPod", "Found failed daemon pod %s/%s on node %s, will try to kill it", p.Namespace, p.Name, node.name)
+				remove = append(remove, p)
+			case p.Status.Phase == corev1.PodSucceeded:
+				alive = append(alive, p)
+				c.Events.Eventf(d.DaemonSet, corev1.EventTypeNormal, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", p.Namespace, p.Name, node.name)
+				remove = append(remove, p)
 			default:
 				alive = append(alive, p)
 			}
 		}
 		switch {
-		case len(alive) == 0 && start:
-			create = append(create, node.Name)
+		case len(alive) == 0 && node.start:
+			create = append(create, node.name)
 		case len(alive) > 1 && d.surge() == 0:
 			slices.SortFunc(alive, func(a, b *corev1.Pod) int {
 				return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -263,34 +278,34 @@ func (c *daemonSets) manage(ctx context.Context, d *daemonRun) error {
 			remove = append(remove, pods...)
 		}
 	}
-	if err := c.removeAll(ctx, d, remove); err != nil {
-		return err
+	if err := c.deleteAll(ctx, d.DaemonSet, remove); err != nil {
+		return 0, err
 	}
-	return c.createOn(ctx, d, create)
+	return wait, c.createOn(ctx, d, create)
 }
 
-func (c *daemonSets) removeAll(ctx context.Context, d *daemonRun, pods []*corev1.Pod) error {
-	for _, p := range pods {
-		if p.DeletionTimestamp != nil {
-			continue
-		}
-		c.seen.expect(string(d.UID), "-"+string(p.UID))
-		if err := c.delete(ctx, d.DaemonSet, p); err != nil {
-			return err
-		}
+// failureDelay is how long a failed pod of a node is left alone; when that is over, the next delay is longer.
+func (c *daemonSets) failureDelay(d *daemonRun, node string) time.Duration {
+	key := string(d.UID) + "/" + node
+	now := time.Now()
+	c.failed.GC()
+	if c.failed.IsInBackOffSinceUpdate(key, now) {
+		return max(c.failed.Get(key), time.Second)
 	}
-	return nil
+	c.failed.Next(key, now)
+	return 0
 }
 
 func (c *daemonSets) createOn(ctx context.Context, d *daemonRun, nodes []string) error {
+	template := setTemplateLabel(&d.Spec.Template, appsv1.ControllerRevisionHashLabelKey, d.hash)
+	if generation, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]; ok {
+		template.Labels["pod-template-generation"] = generation
+	}
 	_, err := slowStart(min(len(nodes), burst), func(i int) error {
-		pod := podFromTemplate(setTemplateLabel(&d.Spec.Template, appsv1.ControllerRevisionHashLabelKey, d.hash), d.DaemonSet, c.access.Kind().GroupVersionKind)
+		pod := podFromTemplate(template, d.DaemonSet, c.access.Kind().GroupVersionKind)
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, daemonTolerations(pod.Spec.HostNetwork)...)
 		sendTo(pod, nodes[i])
-		made, err := c.create(ctx, d.DaemonSet, pod)
-		if err == nil {
-			c.seen.expect(string(d.UID), "+"+string(made.UID))
-		}
+		_, err := c.create(ctx, d.DaemonSet, pod)
 		return err
 	})
 	return err
@@ -325,12 +340,23 @@ func (d *daemonRun) unavailable() int {
 	return d.bound(func(r *appsv1.RollingUpdateDaemonSet) *intstr.IntOrString { return r.MaxUnavailable })
 }
 
+// desired is the number of nodes that are to run a pod.
+func (d *daemonRun) desired() int {
+	n := 0
+	for _, node := range d.nodes {
+		if node.start {
+			n++
+		}
+	}
+	return n
+}
+
 func (d *daemonRun) bound(of func(*appsv1.RollingUpdateDaemonSet) *intstr.IntOrString) int {
 	r := d.Spec.UpdateStrategy.RollingUpdate
 	if r == nil || of(r) == nil {
 		return 0
 	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(of(r), int(d.Status.DesiredNumberScheduled), true)
+	n, err := intstr.GetScaledValueFromIntOrPercent(of(r), d.desired(), true)
 	if err != nil {
 		return 0
 	}
@@ -345,9 +371,9 @@ func (c *daemonSets) roll(ctx context.Context, d *daemonRun) error {
 	}
 	room := d.unavailable()
 	var idle, serving []*corev1.Pod
-	for _, pods := range d.byNode {
-		available := false
-		for _, p := range pods {
+	for _, node := range d.nodes {
+		available := !node.start
+		for _, p := range d.byNode[node.name] {
 			ok, _ := podAvailable(p, d.Spec.MinReadySeconds, now)
 			ok = ok && p.DeletionTimestamp == nil
 			available = available || ok
@@ -365,7 +391,7 @@ func (c *daemonSets) roll(ctx context.Context, d *daemonRun) error {
 	}
 	// Pods that serve nobody are replaced at once.
 	remove := append(idle, serving[:min(len(serving), max(0, room))]...)
-	return c.removeAll(ctx, d, remove)
+	return c.deleteAll(ctx, d.DaemonSet, remove)
 }
 
 // rollSurging starts the new pod of a node beside the old one, which goes once the new one is available.
@@ -403,7 +429,7 @@ func (c *daemonSets) rollSurging(ctx context.Context, d *daemonRun, now time.Tim
 		create = append(create, node)
 	}
 	slices.Sort(create)
-	if err := c.removeAll(ctx, d, remove); err != nil {
+	if err := c.deleteAll(ctx, d.DaemonSet, remove); err != nil {
 		return err
 	}
 	return c.createOn(ctx, d, create[:min(len(create), max(0, surge))])
@@ -411,12 +437,14 @@ func (c *daemonSets) rollSurging(ctx context.Context, d *daemonRun, now time.Tim
 
 func (c *daemonSets) updateStatus(ctx context.Context, d *daemonRun) (time.Duration, error) {
 	s := appsv1.DaemonSetStatus{ObservedGeneration: d.Generation, CollisionCount: d.Status.CollisionCount, Conditions: d.Status.Conditions}
+	if d.collisions > 0 {
+		s.CollisionCount = &d.collisions
+	}
 	now := time.Now()
 	var wait time.Duration
-	for node := range c.nodes.All("") {
-		start, _ := suits(&d.Spec.Template, node)
-		pods := slices.DeleteFunc(slices.Clone(d.byNode[node.Name]), func(p *corev1.Pod) bool { return podEnded(p) })
-		if !start {
+	for _, node := range d.nodes {
+		pods := slices.DeleteFunc(slices.Clone(d.byNode[node.name]), func(p *corev1.Pod) bool { return podEnded(p) })
+		if !node.start {
 			if len(pods) > 0 {
 				s.NumberMisscheduled++
 			}
@@ -438,10 +466,14 @@ func (c *daemonSets) updateStatus(ctx context.Context, d *daemonRun) (time.Durat
 			wait = soonest(wait, left)
 			updated = updated || d.updated(p)
 		}
-		for flag, n := range map[*bool]*int32{&ready: &s.NumberReady, &available: &s.NumberAvailable, &updated: &s.UpdatedNumberScheduled} {
-			if *flag {
-				*n++
-			}
+		if ready {
+			s.NumberReady++
+		}
+		if available {
+			s.NumberAvailable++
+		}
+		if updated {
+			s.UpdatedNumberScheduled++
 		}
 	}
 	s.NumberUnavailable = s.DesiredNumberScheduled - s.NumberAvailable

@@ -40,6 +40,8 @@ type deployments struct {
 	lister  client.TypedLister[*appsv1.Deployment]
 	byOwner *client.Index[*appsv1.ReplicaSet]
 	pods    *client.Index[*corev1.Pod] // by controller UID
+
+	setLister client.TypedLister[*appsv1.ReplicaSet]
 }
 
 func newDeployments(d Deps) Controller {
@@ -51,12 +53,12 @@ func newDeployments(d Deps) Controller {
 			}
 			return []string{orphansOf(rs.Namespace)}
 		}),
-		pods: newPodControl(d).byOwner,
+		pods: podsByOwner("ReplicaSet"),
 	}
 }
 
 func (c *deployments) Run(ctx context.Context) error {
-	c.lister = c.access.Lister(ctx)
+	c.lister, c.setLister = c.access.Lister(ctx), c.sets.Lister(ctx)
 	note := func(e client.Event) {
 		c.byOwner.Apply(e)
 		c.pods.Apply(e)
@@ -75,17 +77,30 @@ func (c *deployments) Run(ctx context.Context) error {
 			}
 		case *corev1.Pod:
 			// A Recreate roll-out waits for the last old pod to be gone.
-			if e.New != nil {
-				return
-			}
-			for d := range c.lister.All(obj.Namespace) {
-				if selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector); err == nil && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType && selector.Matches(labels.Set(obj.Labels)) {
-					c.queue.Add(d.Namespace + "/" + d.Name)
-				}
+			if key, ok := c.recreating(obj); ok && e.New == nil {
+				c.queue.Add(key)
 			}
 		}
 	}
 	return loop(ctx, c.Deps, c.queue, 5, c.sync, note, c.access.Scope(), c.sets.Scope(), client.For[*corev1.Pod](c.Client).Scope())
+}
+
+// recreating returns the key of the Recreate Deployment that a pod belongs to.
+func (c *deployments) recreating(p *corev1.Pod) (string, bool) {
+	ref := metav1.GetControllerOfNoCopy(p)
+	if ref == nil || ref.Kind != "ReplicaSet" {
+		return "", false
+	}
+	rs, ok := c.setLister.Get(p.Namespace, ref.Name)
+	if !ok {
+		return "", false
+	}
+	key, ok := ownerKey(rs, "Deployment")
+	if !ok {
+		return "", false
+	}
+	d, ok := c.lister.Get(splitKey(key))
+	return key, ok && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
 }
 
 // rollout is one step's view of a Deployment.
@@ -119,8 +134,14 @@ func (c *deployments) sync(ctx context.Context, key string) (time.Duration, erro
 		return c.status(ctx, r)
 	case d.Spec.Paused:
 		c.pausedCondition(r)
+		if err := c.ensureRevision(ctx, r, false); err != nil {
+			return 0, conflictSoon(err)
+		}
 		if err := c.scale(ctx, r); err != nil {
 			return 0, conflictSoon(err)
+		}
+		if err := c.cleanup(ctx, r); err != nil {
+			return 0, err
 		}
 		return c.status(ctx, r)
 	case r.scaled():

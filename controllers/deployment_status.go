@@ -59,7 +59,8 @@ func (c *deployments) status(ctx context.Context, r *rollout) (time.Duration, er
 	case r.progressed(s):
 		setProgress(&s, corev1.ConditionTrue, "ReplicaSetUpdated", r.progressText("is progressing."))
 		wait = time.Duration(*r.Spec.ProgressDeadlineSeconds) * time.Second
-	case cond != nil && cond.Reason != "ProgressDeadlineExceeded":
+	case cond != nil && cond.Reason != "ProgressDeadlineExceeded" && cond.Reason != "NewReplicaSetAvailable":
+		// (After an earlier arrival the deadline runs from the first progress on.)
 		left := time.Until(cond.LastUpdateTime.Add(time.Duration(*r.Spec.ProgressDeadlineSeconds) * time.Second))
 		if left > 0 {
 			wait = left + time.Second

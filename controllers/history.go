@@ -71,7 +71,7 @@ func (h *history) list(ctx context.Context, owner api.Object, kind schema.GroupV
 	return out, nil
 }
 
-// current returns the revision of a template, made or renumbered so that it is the newest.
+// current returns the revision of a template, made or renumbered so that it is the newest. It counts collisions of names.
 func (h *history) current(ctx context.Context, owner api.Object, kind schema.GroupVersionKind, t *corev1.PodTemplateSpec, all []*appsv1.ControllerRevision, collisions *int32, hashLabel bool) (*appsv1.ControllerRevision, []*appsv1.ControllerRevision, error) {
 	patch, err := templatePatch(t)
 	if err != nil {
@@ -97,10 +97,28 @@ func (h *history) current(ctx context.Context, owner api.Object, kind schema.Gro
 		}
 		return updated, append(slices.Delete(slices.Clone(all), i, i+1), updated), nil
 	}
+	for {
+		made, err := h.create(ctx, owner, kind, t, patch, next, *collisions, hashLabel)
+		if !apierrors.IsAlreadyExists(err) {
+			if err != nil {
+				return nil, nil, err
+			}
+			return made, append(slices.Clone(all), made), nil
+		}
+		if bytes.Equal(made.Data.Raw, patch) && metav1.IsControlledBy(made, owner) {
+			return made, append(slices.Clone(all), made), nil // it had not been seen yet
+		}
+		*collisions++ // another template has the name
+	}
+}
+
+// create makes a revision. The name depends on the template and on the collisions so far; when it is taken, create returns
+// the revision that has it together with the error.
+func (h *history) create(ctx context.Context, owner api.Object, kind schema.GroupVersionKind, t *corev1.PodTemplateSpec, patch []byte, number int64, collisions int32, hashLabel bool) (*appsv1.ControllerRevision, error) {
 	f := fnv.New32()
 	f.Write(patch)
-	if c := ptr.Deref(collisions, 0); c > 0 {
-		f.Write([]byte(strconv.Itoa(int(c))))
+	if collisions > 0 {
+		f.Write([]byte(strconv.Itoa(int(collisions))))
 	}
 	hash := rand.SafeEncodeString(strconv.FormatUint(uint64(f.Sum32()), 10))
 	set := map[string]string{}
@@ -111,27 +129,22 @@ func (h *history) current(ctx context.Context, owner api.Object, kind schema.Gro
 	if hashLabel {
 		set[appsv1.ControllerRevisionHashLabelKey] = hash
 	}
+	name := owner.GetName() + "-" + hash
 	made, err := h.access.Create(ctx, &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: owner.GetName() + "-" + hash, Namespace: owner.GetNamespace(), Labels: set, Annotations: owner.GetAnnotations(),
+			Name: name, Namespace: owner.GetNamespace(), Labels: set, Annotations: owner.GetAnnotations(),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)},
 		},
-		Data: runtime.RawExtension{Raw: patch}, Revision: next,
+		Data: runtime.RawExtension{Raw: patch}, Revision: number,
 	})
-	if apierrors.IsAlreadyExists(err) {
-		present, getErr := h.access.Get(ctx, owner.GetNamespace(), owner.GetName()+"-"+hash)
-		if getErr != nil {
-			return nil, nil, getErr
-		}
-		if !bytes.Equal(present.Data.Raw, patch) {
-			return nil, nil, fmt.Errorf("revision name %s is taken by another template", present.Name)
-		}
-		made, err = present, nil
+	if !apierrors.IsAlreadyExists(err) {
+		return made, err
 	}
-	if err != nil {
-		return nil, nil, err
+	present, getErr := h.access.Get(ctx, owner.GetNamespace(), name)
+	if getErr != nil {
+		return nil, getErr
 	}
-	return made, append(slices.Clone(all), made), nil
+	return present, err
 }
 
 // templateOf is the template that a revision stores.

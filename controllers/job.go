@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -32,41 +33,67 @@ type jobs struct {
 	*podControl
 	queue  *queue.Queue[string]
 	access client.Resource[*batchv1.Job]
-	seen   *seen
+	jobs   client.TypedLister[*batchv1.Job]
 }
 
 func newJobs(d Deps) Controller {
-	return &jobs{podControl: newPodControl(d), queue: queue.New[string](), access: client.For[*batchv1.Job](d.Client), seen: newSeen()}
+	return &jobs{podControl: newPodControl(d, "Job"), queue: queue.New[string](), access: client.For[*batchv1.Job](d.Client)}
 }
 
 func (c *jobs) Run(ctx context.Context) error {
 	c.lister = c.pods.Lister(ctx)
-	lister := c.access.Lister(ctx)
+	c.jobs = c.access.Lister(ctx)
 	note := func(e client.Event) {
 		c.byOwner.Apply(e)
 		if job, ok := e.Object().(*batchv1.Job); ok {
-			c.queue.Add(job.Namespace + "/" + job.Name)
+			c.noteJob(e, job)
 			return
 		}
 		pod := e.Object().(*corev1.Pod)
 		noteOwners(e, "Job", c.queue.Add, func(pod *corev1.Pod) {
-			for j := range lister.All(pod.Namespace) {
+			for j := range c.jobs.All(pod.Namespace) {
 				if selector, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && selector.Matches(labels.Set(pod.Labels)) {
 					c.queue.Add(j.Namespace + "/" + j.Name)
 				}
 			}
 		})
-		// A tracked pod whose Job is gone would never go.
-		if e.New != nil && hasTracking(pod) {
-			if key, ok := ownerKey(pod, "Job"); ok {
-				c.queue.Add(key)
-			} else {
-				c.queue.Add("orphan/" + pod.Namespace + "/" + pod.Name)
-			}
+		if e.New != nil && hasTracking(pod) && c.forsaken(pod) {
+			c.queue.Add(forsakenKey(pod))
 		}
 	}
 	return loop(ctx, c.Deps, c.queue, 5, c.sync, note, c.access.Scope(), c.pods.Scope())
 }
+
+func (c *jobs) noteJob(e client.Event, job *batchv1.Job) {
+	if e.New != nil {
+		c.queue.Add(job.Namespace + "/" + job.Name)
+		return
+	}
+	c.seen.forget(job.UID)
+	for p := range c.byOwner.Lookup(string(job.UID)) {
+		if hasTracking(p) {
+			c.queue.Add(forsakenKey(p))
+		}
+	}
+}
+
+// forsaken reports whether a pod has no Job that would ever take the finalizer off.
+func (c *jobs) forsaken(p *corev1.Pod) bool {
+	ref := metav1.GetControllerOfNoCopy(p)
+	if ref == nil {
+		return true
+	}
+	if ref.Kind != "Job" {
+		return false
+	}
+	job, ok := c.jobs.Get(p.Namespace, ref.Name)
+	return !ok || job.UID != ref.UID
+}
+
+// forsakenKey is the queue key of a single pod, which no Job's key can be.
+func forsakenKey(p *corev1.Pod) string { return forsakenPrefix + p.Namespace + "/" + p.Name }
+
+const forsakenPrefix = "forsaken:"
 
 func hasTracking(p *corev1.Pod) bool {
 	return slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer)
@@ -106,14 +133,16 @@ func jobEnded(job *batchv1.Job) bool {
 }
 
 func (c *jobs) sync(ctx context.Context, key string) (time.Duration, error) {
-	if rest, ok := cutPrefix(key, "orphan/"); ok {
-		namespace, name := splitKey(rest)
-		return 0, c.untrackByName(ctx, namespace, name)
+	if rest, ok := strings.CutPrefix(key, forsakenPrefix); ok {
+		if p, ok := c.lister.Get(splitKey(rest)); ok && c.forsaken(p) {
+			return 0, c.untrack(ctx, p)
+		}
+		return 0, nil
 	}
 	namespace, name := splitKey(key)
-	kept, ok := c.access.Lister(ctx).Get(namespace, name)
+	kept, ok := c.jobs.Get(namespace, name)
 	if !ok {
-		return 0, c.forsake(ctx, namespace, name)
+		return 0, nil
 	}
 	if kept.Spec.ManagedBy != nil && *kept.Spec.ManagedBy != batchv1.JobControllerName {
 		return 0, nil
@@ -128,7 +157,7 @@ func (c *jobs) sync(ctx context.Context, key string) (time.Duration, error) {
 	}
 	r := &jobRun{Job: kept.DeepCopy(), pods: pods, policyIndexes: map[int]bool{}, ignored: map[types.UID]bool{}}
 	if jobEnded(kept) {
-		return 0, c.untrackAll(ctx, pods, true)
+		return 0, forEachPod(pods, func(p *corev1.Pod) error { return c.untrack(ctx, p) })
 	}
 	if r.Status.StartTime == nil && !ptr.Deref(r.Spec.Suspend, false) {
 		r.Status.StartTime = ptr.To(metav1.Now())
@@ -136,9 +165,11 @@ func (c *jobs) sync(ctx context.Context, key string) (time.Duration, error) {
 	r.count()
 	wait := c.decide(r)
 	var manageErr error
-	if kept.DeletionTimestamp == nil && !jobEnded(r.Job) && c.settled(r) {
-		var later time.Duration
-		later, manageErr = c.manage(ctx, r)
+	if kept.DeletionTimestamp == nil && !jobEnded(r.Job) {
+		later := settleTime
+		if c.settled(kept) {
+			later, manageErr = c.manage(ctx, r)
+		}
 		wait = soonest(wait, later)
 	}
 	if err := c.record(ctx, kept, r); err != nil {
@@ -151,13 +182,6 @@ func (c *jobs) sync(ctx context.Context, key string) (time.Duration, error) {
 		manageErr = nil
 	}
 	return wait, manageErr
-}
-
-func cutPrefix(s, prefix string) (string, bool) {
-	if len(s) >= len(prefix) && s[:len(prefix)] == prefix {
-		return s[len(prefix):], true
-	}
-	return s, false
 }
 
 func soonest(a, b time.Duration) time.Duration {
@@ -233,30 +257,14 @@ func podIndex(p *corev1.Pod) int {
 	return n
 }
 
-// settled reports whether the index shows the pods that this controller made and deleted.
-func (c *jobs) settled(r *jobRun) bool {
-	return c.seen.settled(string(r.UID), func(what string) bool {
-		for p := range c.byOwner.Lookup(string(r.UID)) {
-			if string(p.UID) == what[1:] {
-				return what[0] == '+' || p.DeletionTimestamp != nil
-			}
-		}
-		if what[0] == '-' {
-			return true
-		}
-		for p := range c.lister.All(r.Namespace) {
-			if string(p.UID) == what[1:] {
-				return false
-			}
-		}
-		return true
-	})
-}
-
 // manage makes and deletes pods until as many run as may.
 func (c *jobs) manage(ctx context.Context, r *jobRun) (time.Duration, error) {
-	if ptr.Deref(r.Spec.Suspend, false) || r.ending() {
-		return 0, c.deletePods(ctx, r, r.active)
+	switch {
+	case jobCondition(r.Job, batchv1.JobFailureTarget) != nil:
+		// They keep the finalizer: what a failed Job takes down counts as failed.
+		return 0, c.deleteAll(ctx, r.Job, r.active)
+	case ptr.Deref(r.Spec.Suspend, false) || r.ending():
+		return 0, c.withdraw(ctx, r, r.active)
 	}
 	parallelism := int(ptr.Deref(r.Spec.Parallelism, 1))
 	want := parallelism
@@ -266,7 +274,7 @@ func (c *jobs) manage(ctx context.Context, r *jobRun) (time.Duration, error) {
 			want = min(parallelism, int(*r.Spec.Completions)-r.succeededIndexes.len()-r.failedIndexes.len())
 		}
 	} else if r.succeeded > 0 {
-		want = len(r.active) // a work queue: the rest finish, none is added
+		want = min(parallelism, len(r.active)) // a work queue: the rest finish, none is added
 	}
 	var superfluous []*corev1.Pod
 	running := r.active
@@ -279,7 +287,7 @@ func (c *jobs) manage(ctx context.Context, r *jobRun) (time.Duration, error) {
 		superfluous = append(superfluous, list[:len(list)-max(0, want)]...)
 	}
 	if len(superfluous) > 0 {
-		if err := c.deletePods(ctx, r, superfluous); err != nil {
+		if err := c.withdraw(ctx, r, superfluous); err != nil {
 			return 0, err
 		}
 	}
@@ -368,32 +376,26 @@ func (c *jobs) createPod(ctx context.Context, r *jobRun, index int) error {
 	if index >= 0 {
 		r.indexPod(pod, index)
 	}
-	made, err := c.create(ctx, r.Job, pod)
-	if err == nil {
-		c.seen.expect(string(r.UID), "+"+string(made.UID))
-	}
+	_, err := c.create(ctx, r.Job, pod)
 	return err
 }
 
-func (c *jobs) deletePods(ctx context.Context, r *jobRun, pods []*corev1.Pod) error {
-	for _, p := range pods {
+// withdraw deletes pods that are not wanted any more, which count as neither succeeded nor failed.
+func (c *jobs) withdraw(ctx context.Context, r *jobRun, pods []*corev1.Pod) error {
+	return forEachPod(pods, func(p *corev1.Pod) error {
 		if p.DeletionTimestamp != nil {
-			continue
+			return nil
 		}
-		c.seen.expect(string(r.UID), "-"+string(p.UID))
 		if err := c.untrack(ctx, p); err != nil {
 			return err
 		}
-		if err := c.delete(ctx, r.Job, p); err != nil {
-			return err
-		}
-	}
-	return nil
+		return c.delete(ctx, r.Job, p)
+	})
 }
 
 // untrack takes the finalizer off a pod.
 func (c *jobs) untrack(ctx context.Context, p *corev1.Pod) error {
-	if !hasTracking(p) {
+	if now, ok := c.lister.Get(p.Namespace, p.Name); !ok || now.UID != p.UID || !hasTracking(now) {
 		return nil
 	}
 	data := fmt.Appendf(nil, `{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q]}}`, p.UID, batchv1.JobTrackingFinalizer)
@@ -402,36 +404,6 @@ func (c *jobs) untrack(ctx context.Context, p *corev1.Pod) error {
 		return nil
 	}
 	return err
-}
-
-func (c *jobs) untrackAll(ctx context.Context, pods []*corev1.Pod, endedToo bool) error {
-	for _, p := range pods {
-		if endedToo || !podEnded(p) {
-			if err := c.untrack(ctx, p); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (c *jobs) untrackByName(ctx context.Context, namespace, name string) error {
-	if p, ok := c.lister.Get(namespace, name); ok && metav1.GetControllerOf(p) == nil {
-		return c.untrack(ctx, p)
-	}
-	return nil
-}
-
-// forsake lets the pods of a Job go that no longer exists.
-func (c *jobs) forsake(ctx context.Context, namespace, name string) error {
-	for p := range c.lister.All(namespace) {
-		if ref := metav1.GetControllerOf(p); ref != nil && ref.Kind == "Job" && ref.Name == name && hasTracking(p) {
-			if err := c.untrack(ctx, p); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // record writes the status in two steps that survive a crash between them: first the ended pods are listed as uncounted,
@@ -444,11 +416,11 @@ func (c *jobs) record(ctx context.Context, kept *batchv1.Job, r *jobRun) error {
 		u = &batchv1.UncountedTerminatedPods{}
 	}
 	u = u.DeepCopy()
-	done := c.cleared(u, r.pods)
+	c.cleared(u, r.pods)
 	for _, p := range r.fresh {
 		switch {
 		case r.indexed() && p.Status.Phase == corev1.PodSucceeded, r.ignored[p.UID]:
-			done = true // indexes are their own tally, ignored pods have none
+			// Indexes are their own tally, ignored pods have none.
 		case p.Status.Phase == corev1.PodSucceeded:
 			u.Succeeded = append(u.Succeeded, p.UID)
 		default:
@@ -470,50 +442,39 @@ func (c *jobs) record(ctx context.Context, kept *batchv1.Job, r *jobRun) error {
 		r.Status.Conditions = slices.DeleteFunc(r.Status.Conditions, func(c batchv1.JobCondition) bool {
 			return c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed
 		})
-		s.CompletionTime = nil
-		ended = false
+		s.CompletionTime, ended = nil, false
 	}
-	written := kept
-	if done || !equality.Semantic.DeepEqual(kept.Status, *s) {
+	if !equality.Semantic.DeepEqual(kept.Status, *s) {
 		next := kept.DeepCopy()
 		next.Status = *s
-		var err error
-		if !equality.Semantic.DeepEqual(kept.Status, *s) {
-			if written, err = c.access.UpdateStatus(ctx, next); err != nil {
-				return err
-			}
+		written, err := c.access.UpdateStatus(ctx, next)
+		if err != nil {
+			return err
+		}
+		if ended {
+			c.announce(written)
 		}
 	}
-	for _, p := range r.pods {
-		if podEnded(p) || ended || slices.Contains(u.Failed, p.UID) || slices.Contains(u.Succeeded, p.UID) {
-			if err := c.untrack(ctx, p); err != nil {
-				return err
-			}
+	// The events of the finalizers' removal bring the next step.
+	return forEachPod(r.pods, func(p *corev1.Pod) error {
+		if podEnded(p) || ended || slices.Contains(u.Failed, p.UID) {
+			return c.untrack(ctx, p)
 		}
-	}
-	if ended {
-		c.announce(written)
 		return nil
-	}
-	if len(u.Succeeded)+len(u.Failed) > 0 {
-		c.queue.Add(kept.Namespace + "/" + kept.Name)
-	}
-	return nil
+	})
 }
 
 // cleared moves pods whose finalizer is gone from the uncounted lists into the counts.
-func (c *jobs) cleared(u *batchv1.UncountedTerminatedPods, pods []*corev1.Pod) bool {
+func (c *jobs) cleared(u *batchv1.UncountedTerminatedPods, pods []*corev1.Pod) {
 	tracked := map[types.UID]bool{}
 	for _, p := range pods {
 		if hasTracking(p) {
 			tracked[p.UID] = true
 		}
 	}
-	before := len(u.Succeeded) + len(u.Failed)
 	gone := func(uid types.UID) bool { return !tracked[uid] }
 	u.Succeeded = slices.DeleteFunc(u.Succeeded, gone)
 	u.Failed = slices.DeleteFunc(u.Failed, gone)
-	return len(u.Succeeded)+len(u.Failed) != before
 }
 
 // liveCounts fills in what changes from moment to moment.

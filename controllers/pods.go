@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +22,14 @@ import (
 	"proa/client"
 )
 
+// Limits of the work on pods: burst is how many one step makes or deletes at most, atOnce how many calls wait at the same
+// time, and settleTime how long a step waits at most for the events of the one before.
+const (
+	burst      = 500
+	atOnce     = 64
+	settleTime = time.Second
+)
+
 // podControl makes, adopts and deletes the pods of workload controllers, and records what users know from describe.
 type podControl struct {
 	Deps
@@ -27,15 +37,25 @@ type podControl struct {
 	lister client.TypedLister[*corev1.Pod]
 	// byOwner finds pods by the UID of their controller, and orphans by namespace.
 	byOwner *client.Index[*corev1.Pod]
+	seen    *seen
 }
 
-func newPodControl(d Deps) *podControl {
-	return &podControl{Deps: d, pods: client.For[*corev1.Pod](d.Client), byOwner: client.NewIndex(func(p *corev1.Pod) []string {
-		if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
+// newPodControl looks after the pods of owners of one kind: the others are not indexed, so that all workload controllers
+// together know each pod once.
+func newPodControl(d Deps, kind string) *podControl {
+	return &podControl{Deps: d, pods: client.For[*corev1.Pod](d.Client), byOwner: podsByOwner(kind), seen: newSeen()}
+}
+
+func podsByOwner(kind string) *client.Index[*corev1.Pod] {
+	return client.NewIndex(func(p *corev1.Pod) []string {
+		switch ref := metav1.GetControllerOfNoCopy(p); {
+		case ref == nil:
+			return []string{orphansOf(p.Namespace)}
+		case ref.Kind == kind:
 			return []string{string(ref.UID)}
 		}
-		return []string{orphansOf(p.Namespace)}
-	})}
+		return nil
+	})
 }
 
 func orphansOf(namespace string) string { return "orphans/" + namespace }
@@ -62,6 +82,7 @@ func (c *podControl) create(ctx context.Context, owner api.Object, pod *corev1.P
 		}
 		return nil, err
 	}
+	c.seen.expect(owner.GetUID(), made, false)
 	c.Events.Eventf(owner, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %s", made.Name)
 	return made, nil
 }
@@ -76,8 +97,49 @@ func (c *podControl) delete(ctx context.Context, owner api.Object, pod *corev1.P
 		c.Events.Eventf(owner, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 		return err
 	}
+	c.seen.expect(owner.GetUID(), pod, true)
 	c.Events.Eventf(owner, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %s", pod.Name)
 	return nil
+}
+
+// deleteAll deletes pods, many at a time.
+func (c *podControl) deleteAll(ctx context.Context, owner api.Object, pods []*corev1.Pod) error {
+	pods = slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	return forEachPod(pods, func(p *corev1.Pod) error { return c.delete(ctx, owner, p) })
+}
+
+// forEachPod calls do for pods, many at a time, and returns the first error.
+func forEachPod(pods []*corev1.Pod, do func(*corev1.Pod) error) error {
+	var group errgroup.Group
+	group.SetLimit(atOnce)
+	for _, p := range pods {
+		group.Go(func() error { return do(p) })
+	}
+	return group.Wait()
+}
+
+// settled reports whether the index shows what this controller wrote for owner. While it does not, acting on the index
+// would make or delete pods twice; look again after settleTime, should no event come.
+func (c *podControl) settled(owner api.Object) bool {
+	if c.seen.idle(owner.GetUID()) {
+		return true
+	}
+	known := map[types.UID]*corev1.Pod{}
+	for p := range c.byOwner.Lookup(string(owner.GetUID())) {
+		known[p.UID] = p
+	}
+	return c.seen.settle(owner.GetUID(), func(uid types.UID, w written) bool {
+		p := known[uid]
+		if w.gone {
+			return p == nil || p.DeletionTimestamp != nil
+		}
+		if p != nil {
+			return true
+		}
+		// Somebody may have deleted or taken it before it was seen, and the index may never show it.
+		now, ok := c.lister.Get(owner.GetNamespace(), w.name)
+		return !ok || now.UID != uid || !metav1.IsControlledBy(now, owner)
+	})
 }
 
 // claim returns the pods that belong to owner: those it controls and the selector matches, plus matching orphans, which it
@@ -164,38 +226,52 @@ func slowStart(n int, do func(i int) error) (int, error) {
 	return done, nil
 }
 
-// seen remembers writes of this process that the index has not shown yet, so that a controller never acts twice on the
-// same state: pods made and pods deleted, per owner.
+// seen remembers the pods that this process made and deleted and that the index may not have shown yet, per owner.
 type seen struct {
 	mu     sync.Mutex
-	wanted map[string]map[string]bool // owner key to "+uid" or "-uid"
+	wanted map[types.UID]map[types.UID]written
 }
 
-func newSeen() *seen { return &seen{wanted: map[string]map[string]bool{}} }
+// written is a pod that was made, or deleted (gone).
+type written struct {
+	name string
+	gone bool
+}
 
-func (s *seen) expect(owner, what string) {
+func newSeen() *seen { return &seen{wanted: map[types.UID]map[types.UID]written{}} }
+
+func (s *seen) expect(owner types.UID, pod *corev1.Pod, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.wanted[owner] == nil {
-		s.wanted[owner] = map[string]bool{}
+		s.wanted[owner] = map[types.UID]written{}
 	}
-	s.wanted[owner][what] = true
+	s.wanted[owner][pod.UID] = written{pod.Name, gone}
 }
 
-// settled forgets what check confirms and reports whether nothing is outstanding.
-func (s *seen) settled(owner string, check func(what string) bool) bool {
+func (s *seen) idle(owner types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for what := range s.wanted[owner] {
-		if check(what) {
-			delete(s.wanted[owner], what)
-		}
-	}
+	return len(s.wanted[owner]) == 0
+}
+
+// settle forgets what check confirms and reports whether nothing is outstanding.
+func (s *seen) settle(owner types.UID, check func(uid types.UID, w written) bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.wanted[owner], check)
 	if len(s.wanted[owner]) == 0 {
 		delete(s.wanted, owner)
 		return true
 	}
 	return false
+}
+
+// forget drops an owner that is gone.
+func (s *seen) forget(owner types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.wanted, owner)
 }
 
 // podActive reports whether a pod counts as a replica: it has not ended and is not being deleted.

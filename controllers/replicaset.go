@@ -19,16 +19,13 @@ import (
 	"proa/internal/queue"
 )
 
-// burst is how many pods one step makes or deletes at most.
-const burst = 500
-
 // replicas keeps the number of pods of ReplicaSets, and of ReplicationControllers, which only differ in their types.
 type replicas[T api.Object] struct {
 	*podControl
-	kind  client.Resource[T]
-	queue *queue.Queue[string]
-	seen  *seen
-	read  func(T) replicaSpec
+	kind   client.Resource[T]
+	owners client.TypedLister[T]
+	queue  *queue.Queue[string]
+	read   func(T) replicaSpec
 	// write returns a copy of the object with another status.
 	write func(T, appsv1.ReplicaSetStatus) T
 }
@@ -44,7 +41,7 @@ type replicaSpec struct {
 
 func newReplicaSets(d Deps) Controller {
 	return &replicas[*appsv1.ReplicaSet]{
-		podControl: newPodControl(d), kind: client.For[*appsv1.ReplicaSet](d.Client), queue: queue.New[string](), seen: newSeen(),
+		podControl: newPodControl(d, "ReplicaSet"), kind: client.For[*appsv1.ReplicaSet](d.Client), queue: queue.New[string](),
 		read: func(rs *appsv1.ReplicaSet) replicaSpec {
 			selector, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector)
 			if err != nil {
@@ -62,7 +59,7 @@ func newReplicaSets(d Deps) Controller {
 
 func newReplicationControllers(d Deps) Controller {
 	return &replicas[*corev1.ReplicationController]{
-		podControl: newPodControl(d), kind: client.For[*corev1.ReplicationController](d.Client), queue: queue.New[string](), seen: newSeen(),
+		podControl: newPodControl(d, "ReplicationController"), kind: client.For[*corev1.ReplicationController](d.Client), queue: queue.New[string](),
 		read: func(rc *corev1.ReplicationController) replicaSpec {
 			s := rc.Status
 			status := appsv1.ReplicaSetStatus{
@@ -97,17 +94,21 @@ func newReplicationControllers(d Deps) Controller {
 }
 
 func (c *replicas[T]) Run(ctx context.Context) error {
-	owners := c.kind.Lister(ctx)
+	c.owners = c.kind.Lister(ctx)
 	c.lister = c.pods.Lister(ctx)
 	kind := c.kind.Kind().Kind
 	note := func(e client.Event) {
 		c.byOwner.Apply(e)
 		if _, ok := e.Object().(*corev1.Pod); !ok {
-			c.queue.Add(e.Object().GetNamespace() + "/" + e.Object().GetName())
+			if e.New == nil {
+				c.seen.forget(e.Old.GetUID())
+				return
+			}
+			c.queue.Add(e.New.GetNamespace() + "/" + e.New.GetName())
 			return
 		}
 		noteOwners(e, kind, c.queue.Add, func(pod *corev1.Pod) {
-			for o := range owners.All(pod.Namespace) {
+			for o := range c.owners.All(pod.Namespace) {
 				if c.read(o).selector.Matches(labels.Set(pod.Labels)) {
 					c.queue.Add(o.GetNamespace() + "/" + o.GetName())
 				}
@@ -119,7 +120,7 @@ func (c *replicas[T]) Run(ctx context.Context) error {
 
 func (c *replicas[T]) sync(ctx context.Context, key string) (time.Duration, error) {
 	namespace, name := splitKey(key)
-	owner, ok := c.kind.Lister(ctx).Get(namespace, name)
+	owner, ok := c.owners.Get(namespace, name)
 	if !ok {
 		return 0, nil
 	}
@@ -131,8 +132,13 @@ func (c *replicas[T]) sync(ctx context.Context, key string) (time.Duration, erro
 	}
 	active := slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !podActive(p) })
 	var manageErr error
-	if owner.GetDeletionTimestamp() == nil && c.settled(owner, active) {
-		manageErr = c.manage(ctx, owner, spec, active)
+	var again time.Duration
+	if owner.GetDeletionTimestamp() == nil {
+		if c.settled(owner) {
+			manageErr = c.manage(ctx, owner, spec, active)
+		} else {
+			again = settleTime
+		}
 	}
 	wait, err := c.updateStatus(ctx, owner, spec, active, manageErr)
 	if manageErr != nil {
@@ -141,63 +147,22 @@ func (c *replicas[T]) sync(ctx context.Context, key string) (time.Duration, erro
 		}
 		return 0, manageErr
 	}
-	return wait, err
-}
-
-// settled reports whether the index shows all that this controller wrote for the owner.
-func (c *replicas[T]) settled(owner T, active []*corev1.Pod) bool {
-	uid := string(owner.GetUID())
-	return c.seen.settled(uid, func(what string) bool {
-		known := slices.ContainsFunc(active, func(p *corev1.Pod) bool { return "+"+string(p.UID) == what })
-		gone := !slices.ContainsFunc(active, func(p *corev1.Pod) bool { return "-"+string(p.UID) == what })
-		if what[0] == '-' {
-			return gone
-		}
-		if known {
-			return true
-		}
-		// Made, and deleted again by somebody, before it was seen.
-		for p := range c.byOwner.Lookup(uid) {
-			if "+"+string(p.UID) == what {
-				return true
-			}
-		}
-		return !c.exists(owner.GetNamespace(), what[1:])
-	})
-}
-
-// exists looks for a pod by UID.
-func (c *replicas[T]) exists(namespace, uid string) bool {
-	for p := range c.lister.All(namespace) {
-		if string(p.UID) == uid {
-			return true
-		}
-	}
-	return false
+	return soonest(wait, again), err
 }
 
 // manage makes the missing pods or deletes those that are too many.
 func (c *replicas[T]) manage(ctx context.Context, owner T, spec replicaSpec, active []*corev1.Pod) error {
-	uid := string(owner.GetUID())
-	kind := c.kind.Kind().GroupVersionKind
 	if missing := int(spec.replicas) - len(active); missing > 0 {
+		kind := c.kind.Kind().GroupVersionKind
 		_, err := slowStart(min(missing, burst), func(int) error {
-			pod, err := c.create(ctx, owner, podFromTemplate(spec.template, owner, kind))
-			if err == nil {
-				c.seen.expect(uid, "+"+string(pod.UID))
-			}
+			_, err := c.create(ctx, owner, podFromTemplate(spec.template, owner, kind))
 			return err
 		})
 		return err
 	}
 	if extra := len(active) - int(spec.replicas); extra > 0 {
 		deletionOrder(active)
-		for _, p := range active[:min(extra, burst)] {
-			c.seen.expect(uid, "-"+string(p.UID))
-			if err := c.delete(ctx, owner, p); err != nil {
-				return err
-			}
-		}
+		return c.deleteAll(ctx, owner, active[:min(extra, burst)])
 	}
 	return nil
 }

@@ -27,13 +27,15 @@ type statefulSets struct {
 	*podControl
 	queue   *queue.Queue[string]
 	access  client.Resource[*appsv1.StatefulSet]
+	sets    client.TypedLister[*appsv1.StatefulSet]
 	claims  client.Resource[*corev1.PersistentVolumeClaim]
+	claimed client.TypedLister[*corev1.PersistentVolumeClaim]
 	history *history
 }
 
 func newStatefulSets(d Deps) Controller {
 	return &statefulSets{
-		podControl: newPodControl(d), queue: queue.New[string](), access: client.For[*appsv1.StatefulSet](d.Client),
+		podControl: newPodControl(d, "StatefulSet"), queue: queue.New[string](), access: client.For[*appsv1.StatefulSet](d.Client),
 		claims: client.For[*corev1.PersistentVolumeClaim](d.Client),
 	}
 }
@@ -41,7 +43,7 @@ func newStatefulSets(d Deps) Controller {
 func (c *statefulSets) Run(ctx context.Context) error {
 	c.lister = c.pods.Lister(ctx)
 	c.history = newHistory(ctx, c.Deps)
-	lister := c.access.Lister(ctx)
+	c.sets, c.claimed = c.access.Lister(ctx), c.claims.Lister(ctx)
 	note := func(e client.Event) {
 		c.byOwner.Apply(e)
 		switch obj := e.Object().(type) {
@@ -53,7 +55,7 @@ func (c *statefulSets) Run(ctx context.Context) error {
 			}
 		case *corev1.Pod:
 			noteOwners(e, "StatefulSet", c.queue.Add, func(pod *corev1.Pod) {
-				for s := range lister.All(pod.Namespace) {
+				for s := range c.sets.All(pod.Namespace) {
 					if selector, err := metav1.LabelSelectorAsSelector(s.Spec.Selector); err == nil && selector.Matches(labels.Set(pod.Labels)) {
 						c.queue.Add(s.Namespace + "/" + s.Name)
 					}
@@ -71,6 +73,7 @@ type setRun struct {
 	// replicas by ordinal from the first on, nil where a pod is missing; condemned are those beyond, highest first.
 	replicas, condemned []*corev1.Pod
 	pods                []*corev1.Pod
+	collisions          int32
 }
 
 func (s *setRun) first() int {
@@ -96,7 +99,7 @@ func podRevision(p *corev1.Pod) string { return p.Labels[appsv1.StatefulSetRevis
 
 func (c *statefulSets) sync(ctx context.Context, key string) (time.Duration, error) {
 	namespace, name := splitKey(key)
-	set, ok := c.access.Lister(ctx).Get(namespace, name)
+	set, ok := c.sets.Get(namespace, name)
 	if !ok {
 		return 0, nil
 	}
@@ -113,9 +116,9 @@ func (c *statefulSets) sync(ctx context.Context, key string) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	s := &setRun{StatefulSet: set}
+	s := &setRun{StatefulSet: set, collisions: ptr.Deref(set.Status.CollisionCount, 0)}
 	if set.DeletionTimestamp == nil {
-		update, all, err := c.history.current(ctx, set, kind, &set.Spec.Template, revisions, set.Status.CollisionCount, false)
+		update, all, err := c.history.current(ctx, set, kind, &set.Spec.Template, revisions, &s.collisions, false)
 		if err != nil {
 			if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 				return 0, nil
@@ -132,7 +135,9 @@ func (c *statefulSets) sync(ctx context.Context, key string) (time.Duration, err
 	s.sort(pods)
 	var stepErr error
 	if set.DeletionTimestamp == nil {
-		stepErr = c.step(ctx, s)
+		if stepErr = c.ownClaims(ctx, s); stepErr == nil {
+			stepErr = c.step(ctx, s)
+		}
 	}
 	wait, err := c.updateStatus(ctx, s)
 	if err == nil && set.DeletionTimestamp == nil {
@@ -174,12 +179,13 @@ func healthy(p *corev1.Pod) bool {
 
 // wantedRevision is the revision that a new pod of an ordinal gets: below the partition the current one.
 func (s *setRun) wantedRevision(ordinal int) *appsv1.ControllerRevision {
-	if s.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && ordinal < s.partition() {
+	if s.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType && ordinal < s.first()+s.partition() {
 		return s.current
 	}
 	return s.update
 }
 
+// partition counts from the first ordinal.
 func (s *setRun) partition() int {
 	if r := s.Spec.UpdateStrategy.RollingUpdate; r != nil {
 		return int(ptr.Deref(r.Partition, 0))
@@ -192,7 +198,11 @@ func (c *statefulSets) step(ctx context.Context, s *setRun) error {
 	for i, p := range s.replicas {
 		ordinal := s.first() + i
 		if p != nil && podEnded(p) && p.DeletionTimestamp == nil {
-			c.Events.Eventf(s.StatefulSet, corev1.EventTypeWarning, "RecreatingFailedPod", "StatefulSet %s/%s is recreating failed Pod %s", s.Namespace, s.Name, p.Name)
+			if p.Status.Phase == corev1.PodFailed {
+				c.Events.Eventf(s.StatefulSet, corev1.EventTypeWarning, "RecreatingFailedPod", "StatefulSet %s/%s is recreating failed Pod %s", s.Namespace, s.Name, p.Name)
+			} else {
+				c.Events.Eventf(s.StatefulSet, corev1.EventTypeNormal, "RecreatingTerminatedPod", "StatefulSet %s/%s is recreating terminated Pod %s", s.Namespace, s.Name, p.Name)
+			}
 			if err := c.deletePod(ctx, s, p); err != nil {
 				return err
 			}
@@ -221,7 +231,7 @@ func (c *statefulSets) step(ctx context.Context, s *setRun) error {
 				return nil
 			}
 		}
-		if err := c.ensureClaims(ctx, s, ordinal); err != nil {
+		if err := c.ensureClaims(ctx, s, ordinal, false); err != nil {
 			return err
 		}
 		if err := c.ensureIdentity(ctx, s, p, ordinal); err != nil {
@@ -243,9 +253,6 @@ func (c *statefulSets) step(ctx context.Context, s *setRun) error {
 				}
 			}
 		}
-		if err := c.retainClaims(ctx, s, p); err != nil {
-			return err
-		}
 		if err := c.deletePod(ctx, s, p); err != nil {
 			return err
 		}
@@ -263,7 +270,7 @@ func (c *statefulSets) rollUpdate(ctx context.Context, s *setRun) error {
 	}
 	for i := len(s.replicas) - 1; i >= 0; i-- {
 		p := s.replicas[i]
-		if s.first()+i < s.partition() {
+		if i < s.partition() {
 			return nil
 		}
 		if p == nil {
@@ -283,6 +290,9 @@ func (c *statefulSets) rollUpdate(ctx context.Context, s *setRun) error {
 }
 
 func (c *statefulSets) deletePod(ctx context.Context, s *setRun, p *corev1.Pod) error {
+	if now, ok := c.lister.Get(p.Namespace, p.Name); !ok || now.UID != p.UID || now.DeletionTimestamp != nil {
+		return nil // done already, only not seen yet
+	}
 	err := c.pods.Delete(ctx, p.Namespace, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -296,7 +306,7 @@ func (c *statefulSets) deletePod(ctx context.Context, s *setRun, p *corev1.Pod) 
 }
 
 func (c *statefulSets) createPod(ctx context.Context, s *setRun, ordinal int) error {
-	if err := c.ensureClaims(ctx, s, ordinal); err != nil {
+	if err := c.ensureClaims(ctx, s, ordinal, true); err != nil {
 		return err
 	}
 	revision := s.wantedRevision(ordinal)
@@ -355,59 +365,8 @@ func (c *statefulSets) ensureIdentity(ctx context.Context, s *setRun, p *corev1.
 	return nil
 }
 
-func (s *setRun) claimName(template string, ordinal int) string {
-	return fmt.Sprintf("%s-%s-%d", template, s.Name, ordinal)
-}
-
-// ensureClaims makes the claims of an ordinal that are missing.
-func (c *statefulSets) ensureClaims(ctx context.Context, s *setRun, ordinal int) error {
-	lister := c.claims.Lister(ctx)
-	for _, t := range s.Spec.VolumeClaimTemplates {
-		name := s.claimName(t.Name, ordinal)
-		if _, ok := lister.Get(s.Namespace, name); ok {
-			continue
-		}
-		claim := t.DeepCopy()
-		claim.Name, claim.Namespace = name, s.Namespace
-		if claim.Labels == nil {
-			claim.Labels = map[string]string{}
-		}
-		for k, v := range s.Spec.Selector.MatchLabels {
-			claim.Labels[k] = v
-		}
-		if p := s.Spec.PersistentVolumeClaimRetentionPolicy; p != nil && p.WhenDeleted == appsv1.DeletePersistentVolumeClaimRetentionPolicyType {
-			claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.StatefulSet, c.access.Kind().GroupVersionKind)}
-		}
-		if _, err := c.claims.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
-			c.Events.Eventf(s.StatefulSet, corev1.EventTypeWarning, "FailedCreate", "create Claim %s for Pod %s-%d in StatefulSet %s failed error: %v", name, s.Name, ordinal, s.Name, err)
-			return err
-		}
-		c.Events.Eventf(s.StatefulSet, corev1.EventTypeNormal, "SuccessfulCreate", "create Claim %s Pod %s-%d in StatefulSet %s success", name, s.Name, ordinal, s.Name)
-	}
-	return nil
-}
-
-// retainClaims makes the claims of a pod that is scaled away go with it, if the policy says so.
-func (c *statefulSets) retainClaims(ctx context.Context, s *setRun, p *corev1.Pod) error {
-	policy := s.Spec.PersistentVolumeClaimRetentionPolicy
-	if policy == nil || policy.WhenScaled != appsv1.DeletePersistentVolumeClaimRetentionPolicyType {
-		return nil
-	}
-	for _, t := range s.Spec.VolumeClaimTemplates {
-		claim, ok := c.claims.Lister(ctx).Get(s.Namespace, s.claimName(t.Name, s.ordinal(p)))
-		if !ok || slices.ContainsFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == p.UID }) {
-			continue
-		}
-		refs := append(slices.Clone(claim.OwnerReferences), metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID})
-		if _, err := patchOwners(ctx, c.Client, c.claims.Kind(), claim, refs); err != nil {
-			return ignoreGone(err)
-		}
-	}
-	return nil
-}
-
 func (c *statefulSets) updateStatus(ctx context.Context, s *setRun) (time.Duration, error) {
-	st := appsv1.StatefulSetStatus{ObservedGeneration: s.Generation, CollisionCount: ptr.To(ptr.Deref(s.Status.CollisionCount, 0)), Conditions: s.Status.Conditions}
+	st := appsv1.StatefulSetStatus{ObservedGeneration: s.Generation, CollisionCount: &s.collisions, Conditions: s.Status.Conditions}
 	if s.update == nil {
 		st.CurrentRevision, st.UpdateRevision = s.Status.CurrentRevision, s.Status.UpdateRevision
 	} else {
