@@ -12,7 +12,7 @@ deps: ## install what is missing on a Debian-like machine (needs root)
 
 .PHONY: build
 build: ## build bin/proa
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o bin/proa ./cmd/proa
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags=-s -o bin/proa ./cmd/proa
 
 .PHONY: up
 up: deps build ## install what is missing, build, start a cluster with a small web application

@@ -68,9 +68,12 @@ func Down(ctx context.Context, dir string, remove bool, out io.Writer) error {
 		return err
 	}
 	var errs []error
-	for _, name := range s.Nodes {
+	for i, name := range s.Nodes {
 		fmt.Fprintf(out, "cleaning up node %s\n", name)
-		errs = append(errs, cleanNode(ctx, dir, name))
+		if i > 0 {
+			errs = append(errs, stopExtra(ctx, dir, name))
+		}
+		errs = append(errs, cleanNode(ctx, dir, name, i))
 	}
 	if len(s.Nodes) > 1 {
 		errs = append(errs, cleanBridge())

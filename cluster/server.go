@@ -108,11 +108,11 @@ func (s *server) start(st *store.Store, progress func(string)) error {
 	}
 	ctx := s.group.ctx
 	system := s.api.Client(&request.User{Name: "system:apiserver", Groups: []string{request.Masters, request.AllAuthenticated}}, "proa")
-	if err := s.bootstrapRBAC(ctx, system); err != nil {
-		return fmt.Errorf("make the default roles: %w", err)
-	}
 	if err := bootstrap(ctx, system, s.config, s.ca.PEM()); err != nil {
 		return fmt.Errorf("make the first objects: %w", err)
+	}
+	if err := s.bootstrapRBAC(ctx, system); err != nil {
+		return fmt.Errorf("make the default roles: %w", err)
 	}
 	url := fmt.Sprintf("https://127.0.0.1:%d", s.config.Port)
 	if err := adminKubeconfig(filepath.Join(s.config.DataDir, "admin.kubeconfig"), url, s.ca); err != nil {

@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"proa/api/builtin"
+	"proa/client/remote"
+)
+
+// AgentConfig of a node that joins another machine's cluster.
+type AgentConfig struct {
+	// Server is the URL of the cluster's API, Token the join token.
+	Server, Token string
+	DataDir       string
+	NodeName      string
+	NodeAddress   netip.Addr
+	// MachineAddress is set for a node in a namespace of the server's machine: the server's node address.
+	MachineAddress  netip.Addr
+	RuntimeEndpoint string
+	Log             *slog.Logger
+}
+
+// RunAgent runs this machine as a node until ctx ends.
+func RunAgent(ctx context.Context, c AgentConfig) error {
+	if c.Server == "" {
+		return errors.New("--server is needed: the URL of the cluster's API, such as https://192.0.2.10:6443")
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("running containers needs root")
+	}
+	if c.NodeName == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		c.NodeName = nodeName(host)
+	}
+	if !c.NodeAddress.IsValid() {
+		c.NodeAddress = defaultAddress()
+	}
+	lock, err := lockDir(c.DataDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	id, err := join(ctx, strings.TrimSuffix(c.Server, "/"), c.Token, c.DataDir, c.NodeName, []string{c.NodeAddress.String()})
+	if err != nil {
+		return err
+	}
+	c.Log.Info("joined", "node", c.NodeName, "server", c.Server)
+	api := remote.New(remote.Config{
+		Table: builtin.Table(), Server: c.Server, UserAgent: "kubelet",
+		TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: id.pool, Certificates: []tls.Certificate{id.cert}},
+	})
+	state := &State{PID: os.Getpid(), Started: time.Now(), Server: c.Server, Nodes: []string{c.NodeName}}
+	if err := state.save(c.DataDir); err != nil {
+		return err
+	}
+	g := newGroup(ctx, c.Log)
+	n := &realNode{
+		name: c.NodeName, address: c.NodeAddress, dir: c.DataDir, client: api,
+		certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &id.cert, nil }, authority: id.pool,
+		podCIDR: id.PodCIDR, serviceCIDR: id.ServiceCIDR, clusterDNS: id.ClusterDNS, host: c.MachineAddress,
+		runtimeEndpoint: c.RuntimeEndpoint, log: c.Log,
+	}
+	if err := n.start(g.ctx, g); err != nil {
+		g.fail(err)
+	}
+	return g.wait()
+}

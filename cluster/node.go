@@ -1,0 +1,228 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"proa/client"
+	"proa/client/events"
+	"proa/network/dns"
+	"proa/network/podnet"
+	"proa/network/proxy"
+	"proa/node"
+	"proa/node/containerd"
+	"proa/node/cri"
+	nodeserver "proa/node/server"
+	"proa/node/stats"
+)
+
+// nodePort is where a node's own API listens.
+const nodePort = 10250
+
+// realNode is a node that runs containers: what differs between the server's own and a joined one.
+type realNode struct {
+	name        string
+	address     netip.Addr
+	dir         string // of this node alone
+	client      client.Interface
+	certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	authority   *x509.CertPool
+	podCIDR     netip.Prefix
+	serviceCIDR netip.Prefix
+	clusterDNS  netip.Addr
+	// host is the address of the machine, for a node in a namespace of it.
+	host            netip.Addr
+	runtimeEndpoint string
+	// dns says that the cluster's DNS runs here.
+	dns bool
+	log *slog.Logger
+}
+
+// nodeDir is where a node of this machine keeps its data.
+func nodeDir(dir, name string) string { return filepath.Join(dir, "nodes", name) }
+
+// cgroupRoot is the cgroup of everything that a node runs.
+func cgroupRoot(name string) string { return "/proa/" + name }
+
+// nodeName is the name of this machine's i-th node.
+func (s *server) nodeName(i int) string {
+	if i == 0 {
+		return s.config.NodeName
+	}
+	return fmt.Sprintf("%s-%d", s.config.NodeName, i+1)
+}
+
+// start brings the node up: runtime, agent, its API, and the network. The parts belong to g.
+func (n *realNode) start(ctx context.Context, g *group) error {
+	cni := filepath.Join(n.dir, "cni")
+	for _, dir := range []string{n.dir, cni} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	log := n.log.With("node", n.name)
+	socket := n.runtimeEndpoint
+	if socket == "" {
+		daemon, err := containerd.Start(ctx, containerd.Config{Dir: filepath.Join(n.dir, "containerd"), Log: log, CNIConfDir: cni})
+		if err != nil {
+			return fmt.Errorf("start containerd: %w", err)
+		}
+		socket = daemon.Socket()
+	}
+	runtime, err := cri.Dial(ctx, strings.TrimPrefix(socket, "unix://"), log)
+	if err != nil {
+		return fmt.Errorf("reach the container runtime: %w", err)
+	}
+	recorder := events.New(n.client, log, "kubelet", n.name)
+	agent, err := node.New(node.Config{
+		Name: n.name, Client: n.client, Runtime: runtime, Log: log, Events: recorder,
+		RootDir: filepath.Join(n.dir, "kubelet"), LogDir: filepath.Join(n.dir, "logs"),
+		Addresses: []netip.Addr{n.address}, ServerPort: nodePort,
+		ClusterDNS: []netip.Addr{n.clusterDNS}, CgroupRoot: cgroupRoot(n.name), Unprivileged: !mayLowerOOMScore(),
+	})
+	if err != nil {
+		return err
+	}
+	api, err := nodeserver.New(nodeserver.Config{
+		Addr:    netip.AddrPortFrom(n.address, nodePort).String(),
+		TLS:     &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: n.certificate, ClientCAs: n.authority},
+		Runtime: runtime, Pods: agent, Log: log,
+		Stats: stats.New(stats.Config{NodeName: n.name, Runtime: runtime, Log: log, RootDir: n.dir}),
+	})
+	if err != nil {
+		return err
+	}
+	pods, err := podnet.New(podnet.Config{
+		Client: n.client, NodeName: n.name, NodeIP: n.address, ClusterCIDRs: []netip.Prefix{n.podCIDR}, ServiceCIDRs: []netip.Prefix{n.serviceCIDR},
+		Host: n.host, ConfDir: cni, DataDir: filepath.Join(n.dir, "podnet"), Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	services, err := proxy.New(proxy.Config{Client: n.client, NodeName: n.name, NodeIPs: []netip.Addr{n.address}, PodCIDRs: []netip.Prefix{n.podCIDR}, Log: log})
+	if err != nil {
+		return err
+	}
+	g.start("events of node "+n.name, recorder.Run)
+	if n.dns {
+		names, err := dns.New(dns.Config{
+			Client: n.client, Addrs: []netip.AddrPort{netip.AddrPortFrom(n.address, dnsPort)}, Avoid: []netip.Addr{n.clusterDNS}, Log: log,
+		})
+		if err != nil {
+			return err
+		}
+		g.start("dns", names.Run)
+	}
+	g.start("service proxy", services.Run)
+	g.start("pod network", pods.Run)
+	g.start("node "+n.name, agent.Run)
+	g.start("API of node "+n.name, api.Run)
+	rotator := &nodeserver.Rotator{Runtime: runtime, Log: log}
+	g.start("log rotation", rotator.Run)
+	return nil
+}
+
+// mayLowerOOMScore reports whether this process has CAP_SYS_RESOURCE, without which the kernel lets no process lower its
+// out-of-memory score.
+func mayLowerOOMScore() bool {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(data)) {
+		var effective uint64
+		if n, _ := fmt.Sscanf(line, "CapEff: %x", &effective); n == 1 {
+			return effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+		}
+	}
+	return false
+}
+
+// cleanNode removes what a node of this machine has left in it: containers, mounts, cgroups, interfaces and packet rules.
+func cleanNode(ctx context.Context, dir, name string, i int) error {
+	own := nodeDir(dir, name)
+	var errs []error
+	if err := containerd.Stop(ctx, containerd.Config{Dir: filepath.Join(own, "containerd"), Log: slog.New(slog.DiscardHandler), CNIConfDir: filepath.Join(own, "cni")}, true); err != nil {
+		errs = append(errs, err)
+	}
+	if i == 0 {
+		if pods, err := podnet.New(podnet.Config{NodeName: name, NodeIP: netip.IPv4Unspecified(), ConfDir: filepath.Join(own, "cni"), DataDir: filepath.Join(own, "podnet")}); err == nil {
+			errs = append(errs, pods.Cleanup())
+		}
+		errs = append(errs, proxy.NewNetlink("proa", "").Remove())
+	} else {
+		errs = append(errs, podnet.DeleteNamespace(namespaceName(name)))
+	}
+	errs = append(errs, unmountBelow(own), removeCgroups(cgroupRoot(name)))
+	for _, sub := range []string{"kubelet", "logs", "cni", "podnet"} {
+		errs = append(errs, os.RemoveAll(filepath.Join(own, sub)))
+	}
+	return errors.Join(errs...)
+}
+
+// unmountBelow detaches every mount below dir, the deepest first.
+func unmountBelow(dir string) error {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	var points []string
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); len(f) > 4 {
+			if p := strings.NewReplacer(`\040`, " ", `\134`, `\`).Replace(f[4]); p == dir || strings.HasPrefix(p, dir+"/") {
+				points = append(points, p)
+			}
+		}
+	}
+	var errs []error
+	for i := len(points) - 1; i >= 0; i-- {
+		if err := unix.Unmount(points[i], unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", points[i], err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeCgroups removes a cgroup, with all below it, from every hierarchy, and the one above when it is empty.
+func removeCgroups(root string) error {
+	mounts, err := filepath.Glob("/sys/fs/cgroup/*")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, mount := range append(mounts, "/sys/fs/cgroup") {
+		top := filepath.Join(mount, root)
+		if _, err := os.Stat(top); err != nil {
+			continue
+		}
+		var dirs []string
+		if err := filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, path)
+			}
+			return nil
+		}); err != nil {
+			errs = append(errs, err)
+		}
+		for i := len(dirs) - 1; i >= 0; i-- {
+			if err := os.Remove(dirs[i]); err != nil && !errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+		// Other nodes' cgroups may be beside it.
+		if err := os.Remove(filepath.Dir(top)); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
