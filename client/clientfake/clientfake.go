@@ -169,7 +169,7 @@ func (c *Client) Create(ctx context.Context, r *api.Resource, obj api.Object, op
 	if r.HasGeneration {
 		obj.SetGeneration(1)
 	}
-	if r.HasStatus() {
+	if r.HasStatus() && !r.KeepsStatusOnCreate {
 		copyStatus(obj, r.New())
 	}
 	if r.PrepareCreate != nil {
