@@ -102,8 +102,10 @@ type Node struct {
 	starts     chan struct{} // limits jobs that start sandboxes
 	ctx        context.Context
 	statusWake chan struct{}
-	measure    sync.Once
-	measured   corev1.ResourceList
+	// runtimeName is the scheme of container IDs.
+	runtimeName string
+	measure     sync.Once
+	measured    corev1.ResourceList
 	// What the heartbeat alone uses, and the subscription alone.
 	lease     *coordinationv1.Lease
 	infoRead  bool
@@ -187,6 +189,11 @@ func (n *Node) Run(ctx context.Context) error {
 			return fmt.Errorf("set up cgroups: %w", err)
 		}
 	}
+	version, err := n.Runtime.Version(ctx)
+	if err != nil {
+		return fmt.Errorf("ask the runtime for its version: %w", err)
+	}
+	n.runtimeName = version.RuntimeName
 	if err := n.adopt(ctx); err != nil {
 		return fmt.Errorf("list what runs: %w", err)
 	}
@@ -326,7 +333,7 @@ func (n *Node) podEvent(e client.Event) {
 	n.mu.Lock()
 	p := n.byUID[api.UID]
 	if p == nil {
-		p = newPod(api.UID)
+		p = newPod(api.UID, n.runtimeName)
 		n.byUID[api.UID] = p
 	}
 	n.byName[types.NamespacedName{Namespace: api.Namespace, Name: api.Name}] = api.UID
@@ -407,7 +414,7 @@ func (n *Node) adopt(ctx context.Context) error {
 	add := func(labels map[string]string) types.UID {
 		uid := types.UID(labels[labelPodUID])
 		if uid != "" && n.byUID[uid] == nil {
-			p := newPod(uid)
+			p := newPod(uid, n.runtimeName)
 			p.adopted = true
 			p.last = &corev1.Pod{}
 			p.last.UID, p.last.Name, p.last.Namespace = uid, labels[labelPodName], labels[labelPodNamespace]

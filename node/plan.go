@@ -50,7 +50,7 @@ func (n *Node) plan(p *pod, api *corev1.Pod) plan {
 	var out plan
 	if api.DeletionTimestamp != nil || p.refusal != nil || terminal(api) {
 		out.delete = api.DeletionTimestamp != nil
-		out.initialized = true
+		out.initialized = p.initialized(api)
 		live := len(p.live()) > 0
 		out.stopAll = live
 		out.finish = !live && (!p.finished || out.delete && !p.deleted)
@@ -61,8 +61,9 @@ func (n *Node) plan(p *pod, api *corev1.Pod) plan {
 	n.planVolumes(p, sandbox, &out)
 	if sandbox == nil {
 		if len(p.sandboxes) > 0 && p.done(api) {
-			out.initialized = true
+			out.initialized = p.initialized(api)
 			out.finish = !p.finished
+			p.holdBack(&out)
 			return out
 		}
 		out.sandbox = true
@@ -189,6 +190,22 @@ func (n *Node) planInit(p *pod, api *corev1.Pod, sandbox *cri.PodSandbox, out *p
 			out.stop = append(out.stop, stopping{status: status, spec: c, reason: "Unknown"})
 			return false
 		default:
+			return false
+		}
+	}
+	return true
+}
+
+// initialized reports whether a pod that starts nothing any more had its init containers behind it. The caller holds mu.
+func (p *pod) initialized(api *corev1.Pod) bool {
+	for i := range api.Spec.Containers {
+		if p.newest(api.Spec.Containers[i].Name) != nil {
+			return true
+		}
+	}
+	for i := range api.Spec.InitContainers {
+		status := p.newest(api.Spec.InitContainers[i].Name)
+		if status == nil || !sidecar(&api.Spec.InitContainers[i]) && (status.State != cri.ContainerState_CONTAINER_EXITED || status.ExitCode != 0) {
 			return false
 		}
 	}

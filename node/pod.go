@@ -31,6 +31,8 @@ const (
 // and probes touch besides.
 type pod struct {
 	uid types.UID
+	// scheme of container IDs in the API.
+	scheme string
 
 	mu  sync.Mutex
 	api *corev1.Pod // as in the API; nil once it is gone
@@ -41,7 +43,9 @@ type pod struct {
 	// dirty says that the runtime must be asked again.
 	dirty bool
 	// busy says that a job runs, which cancel ends.
-	busy   bool
+	busy bool
+	// jobs counts those that have ended, so that no step acts on what it saw before the last of them.
+	jobs   int
 	cancel context.CancelFunc
 	// refreshVolumes says that a source of volumes has changed, volumesAt when one grows old.
 	refreshVolumes bool
@@ -76,8 +80,8 @@ type pod struct {
 // refusal is why a pod may not run (any more) on this node.
 type refusal struct{ reason, message string }
 
-func newPod(uid types.UID) *pod {
-	return &pod{uid: uid, dirty: true}
+func newPod(uid types.UID, scheme string) *pod {
+	return &pod{uid: uid, scheme: scheme, dirty: true}
 }
 
 func (p *pod) object() *corev1.Pod {

@@ -139,7 +139,9 @@ func (n *Node) register(ctx context.Context) error {
 	created, err := nodes.Create(ctx, node)
 	if err == nil {
 		n.setNode(created)
-		return nil
+		// Only what the API did not take with the object is left to write.
+		_, err = n.updateStatus(ctx, false)
+		return err
 	}
 	if !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create node: %w", err)

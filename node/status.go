@@ -235,7 +235,6 @@ func (p *pod) status(api *corev1.Pod, c *corev1.Container, old *corev1.Container
 		if init && !sidecar(c) {
 			out.Ready = false
 		}
-		p.resources(c, &out)
 	case cri.ContainerState_CONTAINER_EXITED:
 		ended := p.terminated(newest)
 		again := slices.ContainsFunc(plan.start, func(s *corev1.Container) bool { return s.Name == c.Name })
@@ -254,8 +253,6 @@ func (p *pod) status(api *corev1.Pod, c *corev1.Container, old *corev1.Container
 	}
 	return out
 }
-
-func (p *pod) resources(c *corev1.Container, out *corev1.ContainerStatus) {}
 
 // lost is what remains to say of a container of which the runtime knows nothing any more.
 func lost(old corev1.ContainerStatus, ending bool) corev1.ContainerStatus {
@@ -276,7 +273,7 @@ func lost(old corev1.ContainerStatus, ending bool) corev1.ContainerStatus {
 	return old
 }
 
-func (p *pod) prefix(id string) string { return "containerd://" + id }
+func (p *pod) prefix(id string) string { return p.scheme + "://" + id }
 
 // terminated describes a container that has ended. The caller holds mu.
 func (p *pod) terminated(c *cri.ContainerStatus) *corev1.ContainerStateTerminated {

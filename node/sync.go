@@ -17,12 +17,15 @@ func (n *Node) sync(ctx context.Context, uid types.UID) (time.Duration, error) {
 	if p == nil {
 		return 0, nil
 	}
+	p.mu.Lock()
+	seen := p.jobs
+	p.mu.Unlock()
 	if err := n.refresh(ctx, p); err != nil {
 		return 0, fmt.Errorf("look at pod %s: %w", uid, err)
 	}
 	api := p.object()
 	if api == nil {
-		return n.syncGone(p)
+		return n.syncGone(p, seen)
 	}
 	n.readExits(p, api)
 	if !p.admitted {
@@ -37,12 +40,12 @@ func (n *Node) sync(ctx context.Context, uid types.UID) (time.Duration, error) {
 	if plan.retry > 0 && (after == 0 || plan.retry < after) {
 		after = plan.retry
 	}
-	n.work(p, api, plan)
+	n.work(p, api, plan, seen)
 	return after, nil
 }
 
 // work starts the job of a plan unless one runs; its end brings the next step.
-func (n *Node) work(p *pod, api *corev1.Pod, plan plan) {
+func (n *Node) work(p *pod, api *corev1.Pod, plan plan, seen int) {
 	var job func(ctx context.Context)
 	switch {
 	case plan.held:
@@ -60,13 +63,13 @@ func (n *Node) work(p *pod, api *corev1.Pod, plan plan) {
 	default:
 		return
 	}
-	n.run(p, job)
+	n.run(p, seen, job)
 }
 
-// run starts a job of a pod unless one runs already.
-func (n *Node) run(p *pod, job func(ctx context.Context)) {
+// run starts a job of a pod, unless one runs or has ended since the caller looked: its end brings the next step.
+func (n *Node) run(p *pod, seen int, job func(ctx context.Context)) {
 	p.mu.Lock()
-	if p.busy {
+	if p.busy || p.jobs != seen {
 		p.mu.Unlock()
 		return
 	}
@@ -79,6 +82,7 @@ func (n *Node) run(p *pod, job func(ctx context.Context)) {
 		job(ctx)
 		p.mu.Lock()
 		p.busy, p.cancel, p.dirty = false, nil, true
+		p.jobs++
 		p.mu.Unlock()
 		if n.ctx.Err() == nil {
 			n.queue.Add(p.uid)
@@ -87,7 +91,7 @@ func (n *Node) run(p *pod, job func(ctx context.Context)) {
 }
 
 // syncGone stops and forgets a pod that the API does not have (any more).
-func (n *Node) syncGone(p *pod) (time.Duration, error) {
+func (n *Node) syncGone(p *pod, seen int) (time.Duration, error) {
 	n.mu.RLock()
 	synced := n.synced
 	n.mu.RUnlock()
@@ -122,7 +126,7 @@ func (n *Node) syncGone(p *pod) (time.Duration, error) {
 	if failed {
 		return retry, nil
 	}
-	n.run(p, func(ctx context.Context) { n.removePod(ctx, p, last) })
+	n.run(p, seen, func(ctx context.Context) { n.removePod(ctx, p, last) })
 	return 0, nil
 }
 
