@@ -1,0 +1,151 @@
+package node_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"proa/node/simulated"
+)
+
+// answers is a program in containers whose commands fail when they are in the set.
+type answers map[string]bool
+
+func (a answers) config() simulated.Config {
+	return simulated.Config{Exec: func(c *cri.ContainerStatus, command []string) ([]byte, []byte, int32, error) {
+		if a[command[0]] {
+			return []byte("out of order"), nil, 1, nil
+		}
+		return nil, nil, 0, nil
+	}}
+}
+
+func TestReadiness(t *testing.T) {
+	failing := answers{"ready": true}
+	inWorld(t, failing.config(), func(w *world) {
+		w.run(newPod("p", first(func(c *corev1.Container) { c.ReadinessProbe = execProbe("ready") })))
+		w.after(3 * time.Second)
+		w.wantPhase("p", corev1.PodRunning)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady")
+		w.wantEvent("Unhealthy", "spec.containers{c} Readiness probe failed: out of order")
+		if s := w.container("p", "c"); s.Ready || s.Started == nil || !*s.Started {
+			t.Errorf("container is %+v", s)
+		}
+		delete(failing, "ready")
+		w.after(2 * time.Second)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
+		failing["ready"] = true
+		w.after(2 * time.Second)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady")
+		if have := w.container("p", "c").RestartCount; have != 0 {
+			t.Errorf("restarts: %d, want none", have)
+		}
+	})
+}
+
+func TestLiveness(t *testing.T) {
+	failing := answers{}
+	inWorld(t, failing.config(), func(w *world) {
+		w.run(newPod("p", first(func(c *corev1.Container) {
+			c.LivenessProbe = execProbe("live")
+			c.LivenessProbe.FailureThreshold = 3
+			c.LivenessProbe.TerminationGracePeriodSeconds = new(int64(7))
+		})))
+		w.after(time.Minute)
+		if have := w.container("p", "c").RestartCount; have != 0 {
+			t.Fatalf("restarts of a healthy container: %d", have)
+		}
+		failing["live"] = true
+		w.after(1500 * time.Millisecond)
+		if have := w.container("p", "c").RestartCount; have != 0 {
+			t.Errorf("restarts before the threshold: %d", have)
+		}
+		w.after(2 * time.Second)
+		delete(failing, "live")
+		w.after(time.Second)
+		if s := w.container("p", "c"); s.RestartCount != 1 || s.State.Running == nil {
+			t.Errorf("container is %+v", s)
+		}
+		w.wantEvent("Unhealthy", "spec.containers{c} Liveness probe failed: out of order")
+		w.wantEvent("Killing", "spec.containers{c} Container c failed liveness probe, will be restarted")
+		if stops := w.runtime.stopped(); len(stops) != 1 || stops[0].grace != 7*time.Second {
+			t.Errorf("the container was stopped as %+v, want once with the probe's grace period", stops)
+		}
+	})
+}
+
+func TestStartup(t *testing.T) {
+	failing := answers{"start": true, "live": true}
+	inWorld(t, failing.config(), func(w *world) {
+		w.run(newPod("p", first(func(c *corev1.Container) {
+			c.StartupProbe = execProbe("start")
+			c.StartupProbe.FailureThreshold = 10
+			c.LivenessProbe = execProbe("live")
+			c.ReadinessProbe = execProbe("ready")
+		})))
+		w.after(5 * time.Second)
+		s := w.container("p", "c")
+		if s.Ready || s.Started == nil || *s.Started || s.RestartCount != 0 {
+			t.Errorf("container while starting is %+v", s)
+		}
+		w.wantEvent("Unhealthy", "spec.containers{c} Startup probe failed: out of order")
+		delete(failing, "start")
+		delete(failing, "live")
+		w.after(3 * time.Second)
+		if s := w.container("p", "c"); !s.Ready || !*s.Started || s.RestartCount != 0 {
+			t.Errorf("container that started is %+v", s)
+		}
+	})
+}
+
+func TestStartupFails(t *testing.T) {
+	failing := answers{"start": true}
+	inWorld(t, failing.config(), func(w *world) {
+		w.run(newPod("p", restartPolicy(corev1.RestartPolicyNever), first(func(c *corev1.Container) {
+			c.StartupProbe = execProbe("start")
+			c.StartupProbe.FailureThreshold = 2
+		})))
+		w.after(10 * time.Second)
+		w.wantEvent("Killing", "spec.containers{c} Container c failed startup probe")
+		if s := w.container("p", "c"); s.State.Terminated == nil {
+			t.Errorf("container is %+v, want it ended", s)
+		}
+		p := w.pod("p")
+		if p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
+			t.Errorf("phase is %s", p.Status.Phase)
+		}
+	})
+}
+
+func TestInitialDelay(t *testing.T) {
+	inWorld(t, simulated.Config{}, func(w *world) {
+		w.run(newPod("p", first(func(c *corev1.Container) {
+			c.ReadinessProbe = execProbe("ready")
+			c.ReadinessProbe.InitialDelaySeconds = 20
+		})))
+		w.after(15 * time.Second)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady")
+		w.after(7 * time.Second)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
+	})
+}
+
+// TestSidecarStartup checks that a sidecar's startup probe holds back what comes after it.
+func TestSidecarStartup(t *testing.T) {
+	failing := answers{"start": true}
+	inWorld(t, failing.config(), func(w *world) {
+		w.run(newPod("p", sidecar("side"), func(p *corev1.Pod) {
+			p.Spec.InitContainers[0].StartupProbe = execProbe("start")
+			p.Spec.InitContainers[0].StartupProbe.FailureThreshold = 100
+		}))
+		w.after(5 * time.Second)
+		if len(w.running("c")) != 0 {
+			t.Error("the pod's container runs before its sidecar has started")
+		}
+		delete(failing, "start")
+		w.after(2 * time.Second)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
+	})
+}
