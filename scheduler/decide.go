@@ -44,11 +44,12 @@ func (s *Scheduler) decide(p *podInfo) decision {
 		return decision{reason: corev1.PodReasonUnschedulable, message: text, rejectedBy: c.rejectedBy}
 	}
 	if n := s.state.nodes[p.nominated]; n != nil && n.node != nil && (c.only == nil || c.only.Has(n.name)) && c.checkNominated(n) == nil {
-		return decision{node: n} // the room that preemption made
+		return decision{node: n, volumes: c.planVolumes(n)} // the room that preemption made
 	}
 	feasible, rejections := s.search(c, all)
 	if len(feasible) > 0 {
-		return decision{node: c.choose(s.plugins, feasible, s.random)}
+		n := c.choose(s.plugins, feasible, s.random)
+		return decision{node: n, volumes: c.planVolumes(n)}
 	}
 	d := decision{reason: corev1.PodReasonUnschedulable, message: fitMessage(len(all), rejections), rejectedBy: c.rejectedBy}
 	x, why := s.preempt(c, rejections, len(all))

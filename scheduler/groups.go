@@ -4,6 +4,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -16,15 +17,28 @@ type others struct {
 	namespaces map[string]labels.Set
 	services   map[string]map[string]labels.Selector // by namespace and name
 	budgets    map[string]map[string]*policyv1.PodDisruptionBudget
+	claims     map[objectKey]*corev1.PersistentVolumeClaim
+	volumes    map[string]*corev1.PersistentVolume
+	classes    map[string]*storagev1.StorageClass
+	csiNodes   map[string]*storagev1.CSINode
+	// promised volumes have been chosen for a claim that is not bound yet.
+	promised map[string]bool
+	// volumesChanged is closed when a claim changes.
+	volumesChanged chan struct{}
 	// owners' selectors by kind, namespace and name
 	owners map[ownerKey]labels.Selector
 }
+
+type objectKey struct{ namespace, name string }
 
 type ownerKey struct{ kind, namespace, name string }
 
 func newOthers() others {
 	return others{namespaces: map[string]labels.Set{}, services: map[string]map[string]labels.Selector{}, owners: map[ownerKey]labels.Selector{},
 		budgets: map[string]map[string]*policyv1.PodDisruptionBudget{},
+		claims:  map[objectKey]*corev1.PersistentVolumeClaim{}, volumes: map[string]*corev1.PersistentVolume{},
+		classes: map[string]*storagev1.StorageClass{}, csiNodes: map[string]*storagev1.CSINode{},
+		promised: map[string]bool{}, volumesChanged: make(chan struct{}),
 	}
 }
 
@@ -55,6 +69,16 @@ func (o *others) keep(e client.Event) {
 			o.budgets[obj.Namespace] = map[string]*policyv1.PodDisruptionBudget{}
 		}
 		o.budgets[obj.Namespace][obj.Name] = obj
+	case *corev1.PersistentVolumeClaim:
+		keepIn(o.claims, objectKey{obj.Namespace, obj.Name}, obj, e.New == nil)
+		close(o.volumesChanged)
+		o.volumesChanged = make(chan struct{})
+	case *corev1.PersistentVolume:
+		keepIn(o.volumes, obj.Name, obj, e.New == nil)
+	case *storagev1.StorageClass:
+		keepIn(o.classes, obj.Name, obj, e.New == nil)
+	case *storagev1.CSINode:
+		keepIn(o.csiNodes, obj.Name, obj, e.New == nil)
 	case *corev1.ReplicationController:
 		o.keepOwner("ReplicationController", obj, e.New == nil, labels.SelectorFromSet(obj.Spec.Selector))
 	case *appsv1.ReplicaSet:
@@ -62,6 +86,22 @@ func (o *others) keep(e client.Event) {
 	case *appsv1.StatefulSet:
 		o.keepOwner("StatefulSet", obj, e.New == nil, selectorOf(obj.Spec.Selector))
 	}
+}
+
+func keepIn[K comparable, T any](m map[K]T, key K, obj T, gone bool) {
+	if gone {
+		delete(m, key)
+	} else {
+		m[key] = obj
+	}
+}
+
+// classOf returns a claim's storage class, nil for none.
+func (o *others) classOf(claim *corev1.PersistentVolumeClaim) *storagev1.StorageClass {
+	if claim.Spec.StorageClassName == nil {
+		return nil
+	}
+	return o.classes[*claim.Spec.StorageClassName]
 }
 
 func (o *others) keepOwner(kind string, obj api.Object, gone bool, selector labels.Selector) {

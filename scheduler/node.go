@@ -140,15 +140,25 @@ type nodeInfo struct {
 	requested   amounts
 	nonZero     amounts
 	ports       []hostPort
+	images      map[string]int64 // sizes by name
 }
 
 func (n *nodeInfo) setNode(node *corev1.Node) {
 	n.node = node
 	n.allocatable = amounts{}
 	n.maxPods = 0
+	n.images = nil
 	if node != nil {
 		n.allocatable = amountsOf(node.Status.Allocatable)
 		n.maxPods = node.Status.Allocatable.Pods().Value()
+		for i := range node.Status.Images {
+			for _, name := range node.Status.Images[i].Names {
+				if n.images == nil {
+					n.images = map[string]int64{}
+				}
+				n.images[name] = node.Status.Images[i].SizeBytes
+			}
+		}
 	}
 }
 

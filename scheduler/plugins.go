@@ -4,6 +4,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"proa/client"
 )
@@ -18,9 +19,14 @@ func defaultPlugins() []weighted {
 		{nodeAffinity{}, 2},
 		{nodePorts{}, 0},
 		{nodeResourcesFit{}, 1},
+		{volumeRestrictions{}, 0},
+		{nodeVolumeLimits{}, 0},
+		{volumeBinding{}, 0},
+		{volumeZone{}, 0},
 		{podTopologySpread{}, 2},
 		{interPodAffinity{}, 2},
 		{balancedAllocation{}, 1},
+		{imageLocality{}, 1},
 	}
 }
 
@@ -34,6 +40,10 @@ func (s *Scheduler) scopes() []client.Scope {
 		client.For[*appsv1.ReplicaSet](c).Scope(),
 		client.For[*appsv1.StatefulSet](c).Scope(),
 		client.For[*policyv1.PodDisruptionBudget](c).Scope(),
+		client.For[*storagev1.StorageClass](c).Scope(),
+		client.For[*storagev1.CSINode](c).Scope(),
+		client.For[*corev1.PersistentVolume](c).Scope(),
+		client.For[*corev1.PersistentVolumeClaim](c).Scope(),
 		client.For[*corev1.Node](c).Scope(),
 		client.For[*corev1.Pod](c).Scope(),
 	}

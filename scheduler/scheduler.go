@@ -6,6 +6,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -303,13 +304,21 @@ func (s *Scheduler) step(ctx context.Context) bool {
 	s.state.assumed[placed.pod.UID] = true
 	s.mu.Unlock()
 	s.writes.Go(func() {
+		if d.volumes != nil {
+			<-s.slots // this may take minutes
+			if err := s.bindVolumes(ctx, d.volumes); err != nil {
+				s.giveBack(ctx, e, &placed, err)
+				return
+			}
+			s.slots <- struct{}{}
+		}
 		defer func() { <-s.slots }()
 		s.bind(ctx, e, &placed)
 	})
 	return true
 }
 
-// bind writes a decision. When that does not succeed, the place is given back and the pod is tried again.
+// bind writes a decision.
 func (s *Scheduler) bind(ctx context.Context, e *entry, p *podInfo) {
 	pod := p.pod
 	_, err := s.pods.Post(ctx, pod.Namespace, pod.Name, "binding", &corev1.Binding{
@@ -321,6 +330,12 @@ func (s *Scheduler) bind(ctx context.Context, e *entry, p *podInfo) {
 		s.event(pod, corev1.EventTypeNormal, "Scheduled", "Successfully assigned "+pod.Namespace+"/"+pod.Name+" to "+p.node)
 		return
 	}
+	s.giveBack(ctx, e, p, fmt.Errorf("binding rejected: %w", err))
+}
+
+// giveBack undoes a decision that could not be carried out.
+func (s *Scheduler) giveBack(ctx context.Context, e *entry, p *podInfo, err error) {
+	pod := p.pod
 	s.mu.Lock()
 	if s.state.assumed[pod.UID] {
 		delete(s.state.assumed, pod.UID)
@@ -335,7 +350,7 @@ func (s *Scheduler) bind(ctx context.Context, e *entry, p *podInfo) {
 	s.mu.Unlock()
 	s.signal()
 	if ctx.Err() == nil && !apierrors.IsNotFound(err) {
-		s.writeFailure(ctx, pod, decision{message: "binding rejected: " + err.Error(), reason: corev1.PodReasonSchedulerError})
+		s.writeFailure(ctx, pod, decision{message: err.Error(), reason: corev1.PodReasonSchedulerError})
 	}
 }
 
@@ -356,6 +371,7 @@ func (s *Scheduler) unqueue(uid types.UID) {
 // decision about a pod: a node, or why there is none.
 type decision struct {
 	node            *nodeInfo
+	volumes         *volumePlan // to be carried out before binding; may be nil
 	reason, message string
 	rejectedBy      sets.Set[string]
 	// nominated is the node that room is made on, for status.nominatedNodeName.

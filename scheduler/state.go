@@ -20,6 +20,8 @@ type state struct {
 	inNamespace map[string]map[types.UID]*podInfo
 	// nominated are the pods that preemption makes room for, by node.
 	nominated map[string]map[types.UID]*podInfo
+	// imageNodes is how many nodes have an image.
+	imageNodes map[string]int
 	others
 	// order of the search, zones taking turns; nil when it has to be made again.
 	order []*nodeInfo
@@ -28,7 +30,7 @@ type state struct {
 func newState() *state {
 	return &state{nodes: map[string]*nodeInfo{}, pods: map[types.UID]*podInfo{}, assumed: map[types.UID]bool{},
 		withTerms: map[types.UID]*podInfo{}, inNamespace: map[string]map[types.UID]*podInfo{}, others: newOthers(),
-		nominated: map[string]map[types.UID]*podInfo{},
+		imageNodes: map[string]int{}, nominated: map[string]map[types.UID]*podInfo{},
 	}
 }
 
@@ -44,9 +46,19 @@ func (s *state) node(name string) *nodeInfo {
 func (s *state) setNode(node *corev1.Node) {
 	n := s.node(node.Name)
 	zone, known := n.zone(), n.node != nil
+	s.countImages(n, -1)
 	n.setNode(node)
+	s.countImages(n, 1)
 	if !known || zone != n.zone() {
 		s.order = nil
+	}
+}
+
+func (s *state) countImages(n *nodeInfo, by int) {
+	for name := range n.images {
+		if s.imageNodes[name] += by; s.imageNodes[name] == 0 {
+			delete(s.imageNodes, name)
+		}
 	}
 }
 
@@ -55,6 +67,7 @@ func (s *state) removeNode(name string) {
 	if n == nil {
 		return
 	}
+	s.countImages(n, -1)
 	n.setNode(nil)
 	s.order = nil
 	if len(n.pods) == 0 {
