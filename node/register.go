@@ -30,6 +30,9 @@ const (
 	statusPeriod  = 5 * time.Minute
 	maxImages     = 50
 	leasesIn      = "kube-node-lease"
+
+	// notReadyPeriod is how often a node that is not ready is looked at.
+	notReadyPeriod = 100 * time.Millisecond
 )
 
 // heartbeat registers the node and keeps its lease and status.
@@ -52,9 +55,15 @@ func (n *Node) heartbeat(ctx context.Context) error {
 	ticker := time.NewTicker(leasePeriod)
 	defer ticker.Stop()
 	for {
+		// What a new node still lacks, such as its pod network, comes within moments: it is looked for, not waited for.
+		var soon <-chan time.Time
+		if self := n.self(); self != nil && !ready(self) && time.Since(written) < statusPeriod {
+			soon = time.After(notReadyPeriod)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-soon:
 		case <-n.statusWake:
 		case <-ticker.C:
 			n.renew(ctx)
@@ -68,6 +77,16 @@ func (n *Node) heartbeat(ctx context.Context) error {
 			written = time.Now()
 		}
 	}
+}
+
+// ready reports the node's Ready condition.
+func ready(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
 }
 
 // wakeStatus has the node's status looked at soon.
