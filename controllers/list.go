@@ -21,6 +21,7 @@ func List() []Entry {
 		{"taint-eviction-controller", "node-controller", newTaintEviction},
 		{"node-ipam-controller", "node-controller", newNodeIPAM},
 		{"disruption-controller", "disruption-controller", newDisruption},
+		{"resourcequota-controller", "resourcequota-controller", newResourceQuotas},
 		{"ttl-after-finished-controller", "ttl-after-finished-controller", newTTLAfterFinished},
 		{"clusterrole-aggregation-controller", "clusterrole-aggregation-controller", newClusterRoleAggregation},
 	}
