@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,9 +16,10 @@ import (
 func errUnknown(text string) error { return status.Error(codes.Unknown, text) }
 
 func TestPullFails(t *testing.T) {
-	fails := true
+	var fails atomic.Bool
+	fails.Store(true)
 	config := simulated.Config{Fault: func(call, subject string) error {
-		if call == "PullImage" && fails {
+		if call == "PullImage" && fails.Load() {
 			return errUnknown("no such host")
 		}
 		return nil
@@ -39,7 +41,7 @@ func TestPullFails(t *testing.T) {
 		w.wantEvent("Failed", "spec.containers{c} Error: ErrImagePull")
 		w.wantEvent("Failed", "spec.containers{c} Error: ImagePullBackOff")
 		w.wantEvent("BackOff", `spec.containers{c} Back-off pulling image "registry.k8s.io/pause:3.10"`)
-		fails = false
+		fails.Store(false)
 		w.after(2 * time.Minute)
 		w.wantPhase("p", corev1.PodRunning)
 		if events := w.events("Pulled"); len(events) != 1 || !strings.HasPrefix(events[0], `spec.containers{c} Successfully pulled image "registry.k8s.io/pause:3.10" in `) || !strings.HasSuffix(events[0], "Image size: 67108864 bytes.") {

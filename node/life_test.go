@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -327,9 +328,10 @@ func TestSandboxLost(t *testing.T) {
 }
 
 func TestSandboxFails(t *testing.T) {
-	fails := true
+	var fails atomic.Bool
+	fails.Store(true)
 	config := simulated.Config{Fault: func(call, subject string) error {
-		if call == "RunPodSandbox" && fails {
+		if call == "RunPodSandbox" && fails.Load() {
 			return errUnknown("plugin is not there")
 		}
 		return nil
@@ -340,7 +342,7 @@ func TestSandboxFails(t *testing.T) {
 		w.wantWaiting("p", "c", "ContainerCreating", "")
 		w.wantCondition("p", corev1.PodReadyToStartContainers, corev1.ConditionFalse, "")
 		w.wantEvent("FailedCreatePodSandBox", "Failed to create pod sandbox: rpc error: code = Unknown desc = plugin is not there")
-		fails = false
+		fails.Store(false)
 		w.after(time.Minute)
 		w.wantPhase("p", corev1.PodRunning)
 	})

@@ -1,6 +1,8 @@
 package node_test
 
 import (
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,11 +13,24 @@ import (
 )
 
 // answers is a program in containers whose commands fail when they are in the set.
-type answers map[string]bool
+type answers struct {
+	mu   sync.Mutex
+	fail []string
+}
 
-func (a answers) config() simulated.Config {
+func failing(commands ...string) *answers { return &answers{fail: commands} }
+
+func (a *answers) set(commands ...string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fail = commands
+}
+
+func (a *answers) config() simulated.Config {
 	return simulated.Config{Exec: func(c *cri.ContainerStatus, command []string) ([]byte, []byte, int32, error) {
-		if a[command[0]] {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if slices.Contains(a.fail, command[0]) {
 			return []byte("out of order"), nil, 1, nil
 		}
 		return nil, nil, 0, nil
@@ -23,8 +38,8 @@ func (a answers) config() simulated.Config {
 }
 
 func TestReadiness(t *testing.T) {
-	failing := answers{"ready": true}
-	inWorld(t, failing.config(), func(w *world) {
+	program := failing("ready")
+	inWorld(t, program.config(), func(w *world) {
 		w.run(newPod("p", first(func(c *corev1.Container) { c.ReadinessProbe = execProbe("ready") })))
 		w.after(3 * time.Second)
 		w.wantPhase("p", corev1.PodRunning)
@@ -33,10 +48,10 @@ func TestReadiness(t *testing.T) {
 		if s := w.container("p", "c"); s.Ready || s.Started == nil || !*s.Started {
 			t.Errorf("container is %+v", s)
 		}
-		delete(failing, "ready")
+		program.set()
 		w.after(2 * time.Second)
 		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
-		failing["ready"] = true
+		program.set("ready")
 		w.after(2 * time.Second)
 		w.wantCondition("p", corev1.PodReady, corev1.ConditionFalse, "ContainersNotReady")
 		if have := w.container("p", "c").RestartCount; have != 0 {
@@ -46,8 +61,8 @@ func TestReadiness(t *testing.T) {
 }
 
 func TestLiveness(t *testing.T) {
-	failing := answers{}
-	inWorld(t, failing.config(), func(w *world) {
+	program := failing()
+	inWorld(t, program.config(), func(w *world) {
 		w.run(newPod("p", first(func(c *corev1.Container) {
 			c.LivenessProbe = execProbe("live")
 			c.LivenessProbe.FailureThreshold = 3
@@ -57,13 +72,13 @@ func TestLiveness(t *testing.T) {
 		if have := w.container("p", "c").RestartCount; have != 0 {
 			t.Fatalf("restarts of a healthy container: %d", have)
 		}
-		failing["live"] = true
+		program.set("live")
 		w.after(1500 * time.Millisecond)
 		if have := w.container("p", "c").RestartCount; have != 0 {
 			t.Errorf("restarts before the threshold: %d", have)
 		}
 		w.after(2 * time.Second)
-		delete(failing, "live")
+		program.set()
 		w.after(time.Second)
 		if s := w.container("p", "c"); s.RestartCount != 1 || s.State.Running == nil {
 			t.Errorf("container is %+v", s)
@@ -77,8 +92,8 @@ func TestLiveness(t *testing.T) {
 }
 
 func TestStartup(t *testing.T) {
-	failing := answers{"start": true, "live": true}
-	inWorld(t, failing.config(), func(w *world) {
+	program := failing("start", "live")
+	inWorld(t, program.config(), func(w *world) {
 		w.run(newPod("p", first(func(c *corev1.Container) {
 			c.StartupProbe = execProbe("start")
 			c.StartupProbe.FailureThreshold = 10
@@ -91,8 +106,7 @@ func TestStartup(t *testing.T) {
 			t.Errorf("container while starting is %+v", s)
 		}
 		w.wantEvent("Unhealthy", "spec.containers{c} Startup probe failed: out of order")
-		delete(failing, "start")
-		delete(failing, "live")
+		program.set()
 		w.after(3 * time.Second)
 		if s := w.container("p", "c"); !s.Ready || !*s.Started || s.RestartCount != 0 {
 			t.Errorf("container that started is %+v", s)
@@ -101,8 +115,8 @@ func TestStartup(t *testing.T) {
 }
 
 func TestStartupFails(t *testing.T) {
-	failing := answers{"start": true}
-	inWorld(t, failing.config(), func(w *world) {
+	program := failing("start")
+	inWorld(t, program.config(), func(w *world) {
 		w.run(newPod("p", restartPolicy(corev1.RestartPolicyNever), first(func(c *corev1.Container) {
 			c.StartupProbe = execProbe("start")
 			c.StartupProbe.FailureThreshold = 2
@@ -134,8 +148,8 @@ func TestInitialDelay(t *testing.T) {
 
 // TestSidecarStartup checks that a sidecar's startup probe holds back what comes after it.
 func TestSidecarStartup(t *testing.T) {
-	failing := answers{"start": true}
-	inWorld(t, failing.config(), func(w *world) {
+	program := failing("start")
+	inWorld(t, program.config(), func(w *world) {
 		w.run(newPod("p", sidecar("side"), func(p *corev1.Pod) {
 			p.Spec.InitContainers[0].StartupProbe = execProbe("start")
 			p.Spec.InitContainers[0].StartupProbe.FailureThreshold = 100
@@ -144,7 +158,7 @@ func TestSidecarStartup(t *testing.T) {
 		if len(w.running("c")) != 0 {
 			t.Error("the pod's container runs before its sidecar has started")
 		}
-		delete(failing, "start")
+		program.set()
 		w.after(2 * time.Second)
 		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
 	})

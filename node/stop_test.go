@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,21 +43,24 @@ func TestDelete(t *testing.T) {
 // TestDeleteReports checks that the end of the containers is in the status before the pod goes.
 func TestDeleteReports(t *testing.T) {
 	inWorld(t, simulated.Config{}, func(w *world) {
+		var mu sync.Mutex
 		var last *corev1.Pod
 		w.run(newPod("p"))
 		w.api.FailWith(func(c clientfake.Call) error {
+			mu.Lock()
+			defer mu.Unlock()
 			if c.Verb == "delete" && c.Resource.Kind == "Pod" && last == nil {
-				last = &corev1.Pod{}
+				// The first call is the user's own.
 				if p, err := w.pods.Get(t.Context(), "default", "p"); err == nil && p.DeletionTimestamp != nil {
 					last = p
-				} else {
-					last = nil // the user's own call
 				}
 			}
 			return nil
 		})
 		w.delete("p", 30)
 		w.after(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		if last == nil {
 			t.Fatal("the agent did not delete the pod")
 		}
@@ -149,9 +153,12 @@ func TestHooks(t *testing.T) {
 	hook := func(command string) *corev1.LifecycleHandler {
 		return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{command}}}
 	}
+	var mu sync.Mutex
 	var ran []string
 	config := simulated.Config{Exec: func(c *cri.ContainerStatus, command []string) ([]byte, []byte, int32, error) {
+		mu.Lock()
 		ran = append(ran, command[0])
+		mu.Unlock()
 		if command[0] == "slow" {
 			time.Sleep(3 * time.Second)
 		}
@@ -161,7 +168,6 @@ func TestHooks(t *testing.T) {
 		return nil, nil, 0, nil
 	}}
 	t.Run("run", func(t *testing.T) {
-		ran = nil
 		inWorld(t, config, func(w *world) {
 			w.run(newPod("p", first(func(c *corev1.Container) {
 				c.Lifecycle = &corev1.Lifecycle{PostStart: hook("begin"), PreStop: hook("slow")}
@@ -169,6 +175,8 @@ func TestHooks(t *testing.T) {
 			w.wantPhase("p", corev1.PodRunning)
 			w.delete("p", 10)
 			w.after(5 * time.Second)
+			mu.Lock()
+			defer mu.Unlock()
 			if !slices.Equal(ran, []string{"begin", "slow"}) {
 				t.Errorf("hooks ran as %v", ran)
 			}
@@ -179,7 +187,6 @@ func TestHooks(t *testing.T) {
 		})
 	})
 	t.Run("postStart fails", func(t *testing.T) {
-		ran = nil
 		inWorld(t, config, func(w *world) {
 			w.run(newPod("p", restartPolicy(corev1.RestartPolicyNever), first(func(c *corev1.Container) {
 				c.Lifecycle = &corev1.Lifecycle{PostStart: hook("bad")}
@@ -194,7 +201,6 @@ func TestHooks(t *testing.T) {
 		})
 	})
 	t.Run("preStop fails", func(t *testing.T) {
-		ran = nil
 		inWorld(t, config, func(w *world) {
 			w.run(newPod("p", first(func(c *corev1.Container) { c.Lifecycle = &corev1.Lifecycle{PreStop: hook("bad")} })))
 			w.delete("p", 10)
