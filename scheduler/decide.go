@@ -61,8 +61,8 @@ func (s *Scheduler) decide(p *podInfo) decision {
 		d.nominated = p.nominated
 		return d
 	}
-	d.preempt = x
 	d.outbid = s.state.outbid(p, x.node.name)
+	d.evict = &eviction{x.node.name, podsOf(x.victims), podsOf(d.outbid)}
 	s.state.nominate(p, x.node.name)
 	d.nominated = p.nominated
 	return d
@@ -134,13 +134,8 @@ func fitMessage(nodes int, rejections map[*nodeInfo]*status) string {
 
 // writeFailure tells the user why a pod has no node, and makes room for it.
 func (s *Scheduler) writeFailure(ctx context.Context, pod *corev1.Pod, d decision) {
-	if d.preempt != nil {
-		s.evict(ctx, pod, d.preempt)
-		for _, o := range d.outbid {
-			next := o.pod.DeepCopy()
-			next.Status.NominatedNodeName = ""
-			s.write(ctx, o.pod, next)
-		}
+	if d.evict != nil {
+		s.evict(ctx, pod, d.evict)
 	}
 	s.event(pod, corev1.EventTypeWarning, "FailedScheduling", d.message)
 	s.writeCondition(ctx, pod, d.reason, d.message, d.nominated)

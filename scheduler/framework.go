@@ -41,9 +41,7 @@ type cycle struct {
 	// only is set when a plugin has narrowed the search to these nodes; narrowedBy are the plugins.
 	only       sets.Set[string]
 	narrowedBy []string
-	// filters and their plugins' names, in order.
 	filters []filter
-	names   []string
 	// rejectedBy are the plugins whose events may make the pod schedulable.
 	rejectedBy sets.Set[string]
 }
@@ -58,8 +56,7 @@ func (c *cycle) narrow(plugin string, nodes sets.Set[string]) {
 	c.narrowedBy = append(c.narrowedBy, plugin)
 }
 
-// plugin has a name, and implements what it takes part in: preEnqueuer, preFilterer, preScorer, reserver, preBinder,
-// hinter.
+// plugin has a name, and implements what it takes part in: preEnqueuer, preFilterer, preScorer, hinter.
 type plugin interface{ name() string }
 
 // preEnqueuer keeps pods out of the queue: it returns why, or nil.
@@ -138,7 +135,6 @@ func (c *cycle) prepare(plugins []weighted) *status {
 		}
 		if f != nil {
 			c.filters = append(c.filters, f)
-			c.names = append(c.names, p.(plugin).name())
 		}
 	}
 	return nil
@@ -178,9 +174,8 @@ func (c *cycle) choose(plugins []weighted, nodes []*nodeInfo, random *rand.Rand)
 			total[i] += scores[i] * w.weight
 		}
 	}
-	best, ties := 0, 1
 	top := slices.Max(total)
-	best = slices.Index(total, top)
+	best, ties := slices.Index(total, top), 1
 	for i := best + 1; i < len(total); i++ {
 		if total[i] == top {
 			ties++

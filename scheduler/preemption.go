@@ -279,19 +279,39 @@ func (s *state) outbid(p *podInfo, node string) (losers []*podInfo) {
 	return losers
 }
 
+// eviction is what preemption asks of the API, in objects as they were when it was decided.
+type eviction struct {
+	node    string
+	victims []*corev1.Pod
+	// outbid are pods that were to come to the node before.
+	outbid []*corev1.Pod
+}
+
+func podsOf(list []*podInfo) (pods []*corev1.Pod) {
+	for _, p := range list {
+		pods = append(pods, p.pod)
+	}
+	return pods
+}
+
 // evict deletes the victims, and says so to them and to those who ask why.
-func (s *Scheduler) evict(ctx context.Context, pod *corev1.Pod, x *candidate) {
+func (s *Scheduler) evict(ctx context.Context, pod *corev1.Pod, x *eviction) {
+	for _, o := range x.outbid {
+		next := o.DeepCopy()
+		next.Status.NominatedNodeName = ""
+		s.write(ctx, o, next)
+	}
 	for _, v := range x.victims {
-		if v.pod.DeletionTimestamp != nil {
+		if v.DeletionTimestamp != nil {
 			continue
 		}
-		if err := s.evictOne(ctx, v.pod); err != nil {
+		if err := s.evictOne(ctx, v); err != nil {
 			if !apierrors.IsNotFound(err) && ctx.Err() == nil {
-				s.config.Log.Error("victim not deleted", "pod", pod.Namespace+"/"+pod.Name, "victim", v.pod.Namespace+"/"+v.pod.Name, "err", err)
+				s.config.Log.Error("victim not deleted", "pod", pod.Namespace+"/"+pod.Name, "victim", v.Namespace+"/"+v.Name, "err", err)
 			}
 			continue
 		}
-		s.event(v.pod, corev1.EventTypeNormal, "Preempted", fmt.Sprintf("Preempted by pod %s on node %s", pod.UID, x.node.name))
+		s.event(v, corev1.EventTypeNormal, "Preempted", fmt.Sprintf("Preempted by pod %s on node %s", pod.UID, x.node))
 	}
 }
 

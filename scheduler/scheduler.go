@@ -302,40 +302,39 @@ func (s *Scheduler) step(ctx context.Context) bool {
 	placed.node = d.node.name
 	s.state.place(&placed)
 	s.state.assumed[placed.pod.UID] = true
+	pod, node := placed.pod, placed.node
 	s.mu.Unlock()
 	s.writes.Go(func() {
 		if d.volumes != nil {
 			<-s.slots // this may take minutes
 			if err := s.bindVolumes(ctx, d.volumes); err != nil {
-				s.giveBack(ctx, e, &placed, err)
+				s.giveBack(ctx, e, pod, err)
 				return
 			}
 			s.slots <- struct{}{}
 		}
 		defer func() { <-s.slots }()
-		s.bind(ctx, e, &placed)
+		s.bind(ctx, e, pod, node)
 	})
 	return true
 }
 
 // bind writes a decision.
-func (s *Scheduler) bind(ctx context.Context, e *entry, p *podInfo) {
-	pod := p.pod
+func (s *Scheduler) bind(ctx context.Context, e *entry, pod *corev1.Pod, node string) {
 	_, err := s.pods.Post(ctx, pod.Namespace, pod.Name, "binding", &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-		Target:     corev1.ObjectReference{Kind: "Node", Name: p.node},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
 	})
 	if err == nil {
-		s.config.Log.Debug("pod bound", "pod", pod.Namespace+"/"+pod.Name, "node", p.node)
-		s.event(pod, corev1.EventTypeNormal, "Scheduled", "Successfully assigned "+pod.Namespace+"/"+pod.Name+" to "+p.node)
+		s.config.Log.Debug("pod bound", "pod", pod.Namespace+"/"+pod.Name, "node", node)
+		s.event(pod, corev1.EventTypeNormal, "Scheduled", "Successfully assigned "+pod.Namespace+"/"+pod.Name+" to "+node)
 		return
 	}
-	s.giveBack(ctx, e, p, fmt.Errorf("binding rejected: %w", err))
+	s.giveBack(ctx, e, pod, fmt.Errorf("binding rejected: %w", err))
 }
 
 // giveBack undoes a decision that could not be carried out.
-func (s *Scheduler) giveBack(ctx context.Context, e *entry, p *podInfo, err error) {
-	pod := p.pod
+func (s *Scheduler) giveBack(ctx context.Context, e *entry, pod *corev1.Pod, err error) {
 	s.mu.Lock()
 	if s.state.assumed[pod.UID] {
 		delete(s.state.assumed, pod.UID)
@@ -376,7 +375,6 @@ type decision struct {
 	rejectedBy      sets.Set[string]
 	// nominated is the node that room is made on, for status.nominatedNodeName.
 	nominated string
-	// preempt is the node to make room on; outbid are those who were to get it before.
-	preempt *candidate
-	outbid  []*podInfo
+	evict     *eviction
+	outbid    []*podInfo // who were to come to that node before
 }
