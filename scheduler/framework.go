@@ -41,7 +41,7 @@ type cycle struct {
 	// only is set when a plugin has narrowed the search to these nodes; narrowedBy are the plugins.
 	only       sets.Set[string]
 	narrowedBy []string
-	filters []filter
+	filters    []filter
 	// rejectedBy are the plugins whose events may make the pod schedulable.
 	rejectedBy sets.Set[string]
 }
