@@ -163,6 +163,7 @@ func (c *daemonSets) sync(ctx context.Context, key string) (time.Duration, error
 		return 0, nil
 	}
 	kind := c.access.Kind().GroupVersionKind
+	settled := c.settled(ds)
 	pods, err := c.claim(ctx, ds, kind, selector)
 	if err != nil || ds.DeletionTimestamp != nil {
 		return 0, err
@@ -188,9 +189,9 @@ func (c *daemonSets) sync(ctx context.Context, key string) (time.Duration, error
 	}
 	var manageErr error
 	again := settleTime
-	if c.settled(ds) {
+	if settled {
 		again, manageErr = c.manage(ctx, d)
-		if manageErr == nil && ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType && c.settled(ds) {
+		if manageErr == nil && ds.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType && c.seen.idle(ds.UID) {
 			manageErr = c.roll(ctx, d)
 		}
 	}

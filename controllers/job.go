@@ -151,6 +151,7 @@ func (c *jobs) sync(ctx context.Context, key string) (time.Duration, error) {
 	if err != nil {
 		return 0, nil
 	}
+	settled := c.settled(kept)
 	pods, err := c.claim(ctx, kept, c.access.Kind().GroupVersionKind, selector)
 	if err != nil {
 		return 0, err
@@ -167,7 +168,7 @@ func (c *jobs) sync(ctx context.Context, key string) (time.Duration, error) {
 	var manageErr error
 	if kept.DeletionTimestamp == nil && !jobEnded(r.Job) {
 		later := settleTime
-		if c.settled(kept) {
+		if settled {
 			later, manageErr = c.manage(ctx, r)
 		}
 		wait = soonest(wait, later)

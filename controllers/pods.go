@@ -118,8 +118,8 @@ func forEachPod(pods []*corev1.Pod, do func(*corev1.Pod) error) error {
 	return group.Wait()
 }
 
-// settled reports whether the index shows what this controller wrote for owner. While it does not, acting on the index
-// would make or delete pods twice; look again after settleTime, should no event come.
+// settled reports whether the index shows what this controller wrote for owner. It must be asked before the pods are read:
+// acting on an earlier reading would make or delete pods twice. Look again after settleTime, should no event come.
 func (c *podControl) settled(owner api.Object) bool {
 	if c.seen.idle(owner.GetUID()) {
 		return true

@@ -126,6 +126,7 @@ func (c *replicas[T]) sync(ctx context.Context, key string) (time.Duration, erro
 	}
 	spec := c.read(owner)
 	kind := c.kind.Kind().GroupVersionKind
+	settled := c.settled(owner)
 	pods, err := c.claim(ctx, owner, kind, spec.selector)
 	if err != nil {
 		return 0, err
@@ -134,7 +135,7 @@ func (c *replicas[T]) sync(ctx context.Context, key string) (time.Duration, erro
 	var manageErr error
 	var again time.Duration
 	if owner.GetDeletionTimestamp() == nil {
-		if c.settled(owner) {
+		if settled {
 			manageErr = c.manage(ctx, owner, spec, active)
 		} else {
 			again = settleTime

@@ -111,6 +111,12 @@ func (c *cluster) settle() {
 	synctest.Wait()
 }
 
+// watch calls handle for every event of a scope from now on, until the test ends.
+func (c *cluster) watch(handle func(client.Event), scope client.Scope) {
+	go c.Subscribe(c.t.Context(), handle, scope)
+	c.settle()
+}
+
 func (c *cluster) pods() []*corev1.Pod {
 	c.t.Helper()
 	pods, err := client.For[*corev1.Pod](c).List(context.Background(), "ns", metav1.ListOptions{})
