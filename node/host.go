@@ -11,10 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-type imageOf = *cri.Image
 
 // capacity of the node: measured once, with what the configuration says instead.
 func (n *Node) capacity() corev1.ResourceList {

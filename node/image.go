@@ -114,6 +114,7 @@ func (n *Node) ensureImage(ctx context.Context, p *pod, api *corev1.Pod, c *core
 	p.mu.Lock()
 	delete(p.backoff, key)
 	p.mu.Unlock()
+	n.wakeStatus()
 	return image, nil
 }
 

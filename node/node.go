@@ -107,9 +107,9 @@ type Node struct {
 	measure     sync.Once
 	measured    corev1.ResourceList
 	// What the heartbeat alone uses, and the subscription alone.
-	lease     *coordinationv1.Lease
-	infoRead  bool
-	toldCIDRs bool
+	lease                               *coordinationv1.Lease
+	infoRead, handlersRead, imagesStale bool
+	toldCIDRs                           bool
 
 	mu        sync.RWMutex
 	byUID     map[types.UID]*pod
@@ -554,7 +554,7 @@ func fieldPath(api *corev1.Pod, container string) string {
 	return list + container + "}"
 }
 
-// addressesOf a node or pod, as text.
+// hostIPs are the node's addresses as text.
 func (n *Node) hostIPs() []string {
 	var out []string
 	for _, a := range n.Addresses {

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"proa/client"
 )
@@ -65,10 +66,12 @@ func (n *Node) heartbeat(ctx context.Context) error {
 			return nil
 		case <-soon:
 		case <-n.statusWake:
+			n.imagesStale = true
 		case <-ticker.C:
 			n.renew(ctx)
 		}
 		force := time.Since(written) >= statusPeriod
+		n.imagesStale = n.imagesStale || force
 		changed, err := n.updateStatus(ctx, force)
 		if err != nil {
 			n.Log.Warn("node status not written", "node", n.Name, "err", err)
@@ -246,20 +249,38 @@ func (n *Node) fillStatus(ctx context.Context, status, old *corev1.NodeStatus) {
 	}
 	status.DaemonEndpoints.KubeletEndpoint.Port = n.ServerPort
 	n.fillInfo(ctx, &status.NodeInfo)
-	if n.RootDir != "" {
+	if n.RootDir != "" && (n.imagesStale || len(status.Images) == 0) {
+		n.imagesStale = false
 		n.fillImages(ctx, status)
 	}
-	status.RuntimeHandlers = n.handlers()
-	features := &corev1.NodeFeatures{}
-	no := false
-	features.SupplementalGroupsPolicy = &no
-	if status.Features == nil {
-		status.Features = features
-	}
+	n.fillHandlers(ctx, status)
 	n.fillConditions(ctx, status)
 }
 
-func (n *Node) handlers() []corev1.NodeRuntimeHandler { return nil }
+// handlerLister is a runtime that tells which handlers a RuntimeClass may name.
+type handlerLister interface {
+	RuntimeHandlers(ctx context.Context) ([]*cri.RuntimeHandler, error)
+}
+
+// fillHandlers lists the runtime's handlers, once: they are part of its configuration.
+func (n *Node) fillHandlers(ctx context.Context, status *corev1.NodeStatus) {
+	lister, ok := n.Runtime.(handlerLister)
+	if !ok || n.handlersRead {
+		return
+	}
+	list, err := lister.RuntimeHandlers(ctx)
+	if err != nil {
+		return
+	}
+	n.handlersRead = true
+	status.RuntimeHandlers = nil
+	for _, h := range list {
+		recursive, userns := h.GetFeatures().GetRecursiveReadOnlyMounts(), h.GetFeatures().GetUserNamespaces()
+		status.RuntimeHandlers = append(status.RuntimeHandlers, corev1.NodeRuntimeHandler{
+			Name: h.Name, Features: &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &recursive, UserNamespaces: &userns},
+		})
+	}
+}
 
 func (n *Node) fillInfo(ctx context.Context, info *corev1.NodeSystemInfo) {
 	if info.KubeletVersion != "" && info.ContainerRuntimeVersion != "" && n.infoRead {
@@ -280,7 +301,7 @@ func (n *Node) fillImages(ctx context.Context, status *corev1.NodeStatus) {
 	if err != nil {
 		return
 	}
-	slices.SortFunc(list, func(a, b imageOf) int { return cmp.Or(cmp.Compare(b.Size, a.Size), strings.Compare(a.Id, b.Id)) })
+	slices.SortFunc(list, func(a, b *cri.Image) int { return cmp.Or(cmp.Compare(b.Size, a.Size), strings.Compare(a.Id, b.Id)) })
 	status.Images = nil
 	for _, image := range list[:min(len(list), maxImages)] {
 		names := append(slices.Clone(image.RepoDigests), image.RepoTags...)

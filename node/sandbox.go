@@ -153,6 +153,8 @@ func (n *Node) namespaces(p *pod, api *corev1.Pod) (*cri.NamespaceOption, error)
 	}
 	out.UsernsOptions = &cri.UserNamespace{Mode: cri.NamespaceMode_NODE}
 	if api.Spec.HostUsers != nil && !*api.Spec.HostUsers {
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		if p.usernsAt == 0 {
 			first, err := n.userns.take()
 			if err != nil {

@@ -232,6 +232,10 @@ func (p *pod) status(api *corev1.Pod, c *corev1.Container, old *corev1.Container
 		started := c.StartupProbe == nil || p.probeSucceeded(c.Name, probeStartup, newest.Id)
 		out.Started = &started
 		out.Ready = started && (c.ReadinessProbe == nil || p.probeSucceeded(c.Name, probeReadiness, newest.Id))
+		if p.adopted && old != nil && old.ContainerID == out.ContainerID && old.State.Running != nil && !p.probed(c.Name, newest.Id) {
+			// After a restart of the agent, what was known holds until the probes have something to say.
+			out.Started, out.Ready = old.Started, old.Ready
+		}
 		if init && !sidecar(c) {
 			out.Ready = false
 		}
@@ -252,6 +256,20 @@ func (p *pod) status(api *corev1.Pod, c *corev1.Container, old *corev1.Container
 		out.State.Waiting = &waiting
 	}
 	return out
+}
+
+// probed reports whether any probe of a container run has come to a result. The caller holds mu.
+func (p *pod) probed(container, id string) bool {
+	cp := p.probes[container]
+	if cp == nil || cp.id != id {
+		return false
+	}
+	for _, pr := range cp.kinds {
+		if pr.kind != probeLiveness && pr.result != probeUnknown {
+			return true
+		}
+	}
+	return false
 }
 
 // lost is what remains to say of a container of which the runtime knows nothing any more.

@@ -245,8 +245,8 @@ func (n *Node) removePod(ctx context.Context, p *pod, last *corev1.Pod) {
 			}
 		}
 	}
-	n.userns.give(p.usernsAt)
 	p.mu.Lock()
+	n.userns.give(p.usernsAt)
 	p.cleaned = true
 	p.mu.Unlock()
 }
