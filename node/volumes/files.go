@@ -42,7 +42,7 @@ func (m *Manager) files(ctx context.Context, pod *corev1.Pod, volume, kind strin
 			return Source{}, err
 		}
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if _, err := makeDir(dir); err != nil {
 		return Source{}, err
 	}
 	// Secrets and tokens stay in memory, as do the others of their kind.
@@ -108,12 +108,11 @@ func (m *Manager) collect(ctx context.Context, pod *corev1.Pod, volume string, p
 			return err
 		}
 		f := file{[]byte(text), 0o600, -1}
-		switch user, same := onlyUser(pod); {
-		case fsGroup(pod) != nil:
-			f.mode = 0o600 // the group may read, too, below
-		case same:
+		// The file is its only user's, or the group's, which may read it whatever its mode; with neither anyone may.
+		user, same := onlyUser(pod)
+		if same {
 			f.uid = user
-		default:
+		} else if fsGroup(pod) == nil {
 			f.mode = mode
 		}
 		content[filepath.Clean(p.ServiceAccountToken.Path)] = f
@@ -230,7 +229,7 @@ func replace(dir string, content map[string]file, gid int) error {
 		return err
 	}
 	if present != "" && same(filepath.Join(dir, present), content) {
-		return nil
+		return link(dir, content) // should a crash have come between
 	}
 	version, err := os.MkdirTemp(dir, time.Now().UTC().Format("..2006_01_02_15_04_05."))
 	if err != nil {
@@ -262,8 +261,21 @@ func replace(dir string, content map[string]file, gid int) error {
 	if err := link(dir, content); err != nil {
 		return err
 	}
-	if present != "" {
-		return os.RemoveAll(filepath.Join(dir, present))
+	return removeOld(dir, filepath.Base(version))
+}
+
+// removeOld removes all versions but one, those that a crash left half made included.
+func removeOld(dir, version string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() && strings.HasPrefix(e.Name(), "..") && e.Name() != version {
+			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -1,29 +1,25 @@
 package volumes
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
-
-	"proa/client"
 )
 
 // emptyDir is a folder of the pod's own, on disk, in memory or in huge pages.
 func (m *Manager) emptyDir(pod *corev1.Pod, v *corev1.Volume) (Source, error) {
 	dir := m.dir(pod, "empty-dir", v.Name)
-	made := false
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		made = true
-		if err := os.MkdirAll(dir, 0o750); err != nil {
-			return Source{}, err
-		}
+	made, err := makeDir(dir)
+	if err != nil {
+		return Source{}, err
 	}
 	source := Source{Path: dir, Relabel: true}
 	switch medium := v.EmptyDir.Medium; {
@@ -38,16 +34,16 @@ func (m *Manager) emptyDir(pod *corev1.Pod, v *corev1.Volume) (Source, error) {
 				return source, fmt.Errorf("mount tmpfs: %w", err)
 			}
 		}
-	case medium == corev1.StorageMediumHugePages, medium != "" && len(medium) > len(corev1.StorageMediumHugePagesPrefix):
+	case strings.HasPrefix(string(medium), string(corev1.StorageMediumHugePages)):
 		mounted, err := isMountPoint(dir)
 		if err != nil {
 			return source, err
 		}
 		if !mounted {
 			made = true
-			options := ""
-			if size := string(medium)[min(len(medium), len(corev1.StorageMediumHugePagesPrefix)):]; size != "" {
-				options = "pagesize=" + size
+			options, err := hugePageOptions(pod, v.EmptyDir)
+			if err != nil {
+				return source, err
 			}
 			if err := unix.Mount("nodev", dir, "hugetlbfs", 0, options); err != nil {
 				return source, fmt.Errorf("mount hugetlbfs: %w", err)
@@ -58,25 +54,39 @@ func (m *Manager) emptyDir(pod *corev1.Pod, v *corev1.Volume) (Source, error) {
 		return source, nil
 	}
 	// Every container of the pod may write, whoever it runs as.
-	if err := os.Chmod(dir, 0o777); err != nil {
-		return source, err
-	}
+	mode := fs.FileMode(0o777)
 	if gid := fsGroup(pod); gid != nil {
 		if err := os.Chown(dir, -1, int(*gid)); err != nil {
 			return source, err
 		}
-		if err := os.Chmod(dir, 0o777|fs.ModeSetgid); err != nil {
-			return source, err
-		}
+		mode |= fs.ModeSetgid
 	}
-	return source, nil
+	return source, os.Chmod(dir, mode)
 }
 
-// memoryOptions bounds a memory volume by its size limit and by the pod's memory limit.
+// makeDir makes a folder and reports whether it is new. It has no permissions until its maker gives it some; one that was
+// left like that is new, too.
+func makeDir(dir string) (made bool, err error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
+		return false, err
+	}
+	if err := os.Mkdir(dir, 0); err == nil || !errors.Is(err, fs.ErrExist) {
+		return true, err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return false, err
+	}
+	return info.Mode().Perm() == 0, nil
+}
+
+// memoryOptions bounds a memory volume by its size limit, and by the pod's memory limit if all of its containers have one.
 func memoryOptions(pod *corev1.Pod, v *corev1.Volume) string {
 	size := int64(0)
-	if limit, ok := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[corev1.ResourceMemory]; ok {
-		size = limit.Value()
+	limited := func(c corev1.Container) bool { return !c.Resources.Limits.Memory().IsZero() }
+	if all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers); !slices.ContainsFunc(all, func(c corev1.Container) bool { return !limited(c) }) {
+		limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+		size = limits.Memory().Value()
 	}
 	if v.EmptyDir.SizeLimit != nil && v.EmptyDir.SizeLimit.Value() > 0 && (size == 0 || v.EmptyDir.SizeLimit.Value() < size) {
 		size = v.EmptyDir.SizeLimit.Value()
@@ -150,61 +160,4 @@ func hostPath(v *corev1.HostPathVolumeSource) (Source, error) {
 		return source, fmt.Errorf("unknown hostPath type %q", kind)
 	}
 	return source, nil
-}
-
-// claim finds the place of the host behind a claim.
-func (m *Manager) claim(ctx context.Context, pod *corev1.Pod, name string, readOnly bool) (Source, error) {
-	claim, err := client.For[*corev1.PersistentVolumeClaim](m.config.Client).Get(ctx, pod.Namespace, name)
-	if err != nil {
-		return Source{}, err
-	}
-	if claim.Status.Phase != corev1.ClaimBound || claim.Spec.VolumeName == "" {
-		return Source{}, fmt.Errorf("persistentvolumeclaim %q is not bound", name)
-	}
-	volume, err := client.For[*corev1.PersistentVolume](m.config.Client).Get(ctx, "", claim.Spec.VolumeName)
-	if err != nil {
-		return Source{}, err
-	}
-	var source Source
-	switch {
-	case volume.Spec.HostPath != nil:
-		source, err = hostPath(volume.Spec.HostPath)
-	case volume.Spec.Local != nil:
-		source = Source{Path: volume.Spec.Local.Path}
-		_, err = os.Stat(source.Path)
-	default:
-		err = fmt.Errorf("persistentvolume %q is of a kind that the node does not support", volume.Name)
-	}
-	if err != nil {
-		return source, err
-	}
-	source.ReadOnly = source.ReadOnly || readOnly
-	if gid := fsGroup(pod); gid != nil && !source.ReadOnly && volume.Spec.Local != nil {
-		err = own(source.Path, int(*gid))
-	}
-	return source, err
-}
-
-// own gives a tree to a group, readable and writable.
-func own(root string, gid int) error {
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.Type()&fs.ModeSymlink != 0 {
-			return os.Lchown(path, -1, gid)
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		if err := os.Chown(path, -1, gid); err != nil {
-			return err
-		}
-		mode := info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) | 0o660
-		if d.IsDir() {
-			mode |= 0o110 | fs.ModeSetgid
-		}
-		return os.Chmod(path, mode)
-	})
 }

@@ -10,11 +10,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -52,6 +50,8 @@ type Source struct {
 type Manager struct {
 	config Config
 
+	shareMu sync.Mutex // taken alone
+
 	mu     sync.Mutex
 	paths  map[types.UID]map[string]Source
 	tokens map[tokenKey]token
@@ -61,6 +61,9 @@ type Manager struct {
 func New(c Config) *Manager {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Changed == nil {
+		c.Changed = func(types.UID, time.Duration) {}
 	}
 	return &Manager{config: c, paths: map[types.UID]map[string]Source{}, tokens: map[tokenKey]token{}}
 }
@@ -75,21 +78,86 @@ func (m *Manager) dir(pod *corev1.Pod, kind, name string) string {
 	return filepath.Join(m.podDir(pod.UID), "volumes", "kubernetes.io~"+kind, name)
 }
 
-// Setup makes all volumes of a pod, or brings them up to date. The error is that of the first volume that cannot be made.
+// Setup makes the volumes that the pod's containers use, or brings them up to date. The error joins those of the volumes
+// that could not be made, each on a line of its own.
 func (m *Manager) Setup(ctx context.Context, pod *corev1.Pod) error {
-	paths := map[string]Source{}
+	used, bidirectional := uses(pod)
+	if bidirectional {
+		if err := m.share(); err != nil {
+			return err
+		}
+	}
+	var errs []error
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
+		if !used[v.Name] {
+			continue
+		}
 		source, err := m.setup(ctx, pod, v)
 		if err != nil {
-			return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
+			// The others are made all the same: tokens must be renewed although a ConfigMap is gone.
+			if _, whole := errors.AsType[*unprocessed](err); !whole {
+				err = fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
+			}
+			errs = append(errs, err)
+			continue
 		}
-		paths[v.Name] = source
+		m.mu.Lock()
+		if m.paths[pod.UID] == nil {
+			m.paths[pod.UID] = map[string]Source{}
+		}
+		m.paths[pod.UID][v.Name] = source
+		m.mu.Unlock()
 	}
-	m.mu.Lock()
-	m.paths[pod.UID] = paths
-	m.mu.Unlock()
+	return errors.Join(errs...)
+}
+
+// uses returns the names of the volumes that containers mount, and whether one of them passes its mounts on to the host.
+func uses(pod *corev1.Pod) (names map[string]bool, bidirectional bool) {
+	names = map[string]bool{}
+	add := func(mounts []corev1.VolumeMount, devices []corev1.VolumeDevice) {
+		for _, m := range mounts {
+			names[m.Name] = true
+			bidirectional = bidirectional || m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional
+		}
+		for _, d := range devices {
+			names[d.Name] = true
+		}
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			add(list[i].VolumeMounts, list[i].VolumeDevices)
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		add(pod.Spec.EphemeralContainers[i].VolumeMounts, pod.Spec.EphemeralContainers[i].VolumeDevices)
+	}
+	return names, bidirectional
+}
+
+func (m *Manager) share() error {
+	m.shareMu.Lock()
+	defer m.shareMu.Unlock()
+	if err := shareRoot(m.config.RootDir); err != nil {
+		return fmt.Errorf("share the volumes' mounts with the host: %w", err)
+	}
 	return nil
+}
+
+// unprocessed is the error of a volume that nobody can try to make.
+type unprocessed struct {
+	volume string
+	cause  error
+}
+
+func (e *unprocessed) Error() string {
+	return fmt.Sprintf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: %v", e.volume, e.volume, e.cause)
+}
+
+func (e *unprocessed) Unwrap() error { return e.cause }
+
+func noPlugin(name, volume string) error {
+	return &unprocessed{name, fmt.Errorf("failed to get Plugin from volumeSpec for volume %q err=no volume plugin matched", volume)}
 }
 
 func (m *Manager) setup(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (Source, error) {
@@ -110,12 +178,12 @@ func (m *Manager) setup(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) 
 		return m.files(ctx, pod, v.Name, "downward-api", v.DownwardAPI.DefaultMode, []corev1.VolumeProjection{{DownwardAPI: &corev1.DownwardAPIProjection{Items: v.DownwardAPI.Items}}})
 	case v.Projected != nil:
 		return m.files(ctx, pod, v.Name, "projected", v.Projected.DefaultMode, v.Projected.Sources)
-	case v.PersistentVolumeClaim != nil:
-		return m.claim(ctx, pod, v.PersistentVolumeClaim.ClaimName, v.PersistentVolumeClaim.ReadOnly)
-	case v.Ephemeral != nil:
-		return m.claim(ctx, pod, pod.Name+"-"+v.Name, false)
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
+		return m.claim(ctx, pod, v)
+	case v.Image != nil:
+		return Source{}, errors.New("image volumes are not supported by this runtime")
 	}
-	return Source{}, errors.New("this kind of volume is not supported by the node")
+	return Source{}, noPlugin(v.Name, v.Name)
 }
 
 // Path returns where a volume of a pod is, once Setup has made it.
@@ -138,60 +206,21 @@ func (m *Manager) TearDown(_ context.Context, pod types.UID) error {
 	m.mu.Unlock()
 	dir := m.podDir(pod)
 	for _, sub := range []string{"volume-subpaths", "volumes"} {
-		below := filepath.Join(dir, sub)
-		if err := unmountBelow(below); err != nil {
-			return err
-		}
-		if err := os.RemoveAll(below); err != nil {
+		if err := removeTree(filepath.Join(dir, sub)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// unmountBelow unmounts every mount below dir, the deepest first, and fails if one stays.
-func unmountBelow(dir string) error {
-	points, err := mountsBelow(dir)
-	if err != nil {
-		return err
+// Known returns the pods that have a folder below the root.
+func (m *Manager) Known() []types.UID {
+	entries, _ := os.ReadDir(filepath.Join(m.config.RootDir, "pods")) // no folder is no pods
+	var out []types.UID
+	for _, e := range entries {
+		out = append(out, types.UID(e.Name()))
 	}
-	for i := len(points) - 1; i >= 0; i-- {
-		if err := unix.Unmount(points[i], unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("unmount %s: %w", points[i], err)
-		}
-	}
-	return nil
-}
-
-// mountsBelow lists mount points in or below dir, in the order in which they were mounted.
-func mountsBelow(dir string) ([]string, error) {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var points []string
-	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) > 4 {
-			p := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(f[4])
-			if p == dir || strings.HasPrefix(p, dir+"/") {
-				points = append(points, p)
-			}
-		}
-	}
-	return points, nil
-}
-
-func isMountPoint(path string) (bool, error) {
-	points, err := mountsBelow(path)
-	if err != nil {
-		return false, err
-	}
-	for _, p := range points {
-		if p == path {
-			return true, nil
-		}
-	}
-	return false, nil
+	return out
 }
 
 // fsGroup is the group that owns the pod's volumes, if it asks for one.
