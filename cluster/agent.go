@@ -56,7 +56,7 @@ func RunAgent(ctx context.Context, c AgentConfig) error {
 	}
 	c.Log.Info("joined", "node", c.NodeName, "server", c.Server)
 	api := remote.New(remote.Config{
-		Table: builtin.Table(), Server: c.Server, UserAgent: "kubelet",
+		Table: builtin.Table(), Server: c.Server, UserAgent: "kubelet", Log: c.Log,
 		TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: id.pool, Certificates: []tls.Certificate{id.cert}},
 	})
 	state := &State{PID: os.Getpid(), Started: time.Now(), Server: c.Server, Nodes: []string{c.NodeName}}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/errors"
@@ -35,7 +36,7 @@ func bootstrap(ctx context.Context, c client.Interface, config Config, ca []byte
 		},
 	)
 	if !config.NoNode {
-		objects = append(objects, dnsService(config))
+		objects = append(objects, dnsService(config), nodeProxier())
 	}
 	for _, obj := range objects {
 		if err := ensure(ctx, c, obj); err != nil {
@@ -43,6 +44,15 @@ func bootstrap(ctx context.Context, c client.Interface, config Config, ca []byte
 		}
 	}
 	return publishAPIServer(ctx, c, config)
+}
+
+// nodeProxier lets nodes read Services: each runs its service proxy itself, with its own certificate.
+func nodeProxier() *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "proa:node-proxier"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"}},
+	}
 }
 
 // ensure creates obj unless it exists.

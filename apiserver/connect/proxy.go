@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -147,7 +148,7 @@ func (x *connector) proxyNode(w http.ResponseWriter, r *http.Request, info *requ
 		target.Scheme, target.Host = scheme, net.JoinHostPort(target.Hostname(), port)
 		return x.proxy(w, r, info, target)
 	}
-	target.Path, target.RawQuery = "/"+info.Rest, r.URL.RawQuery
+	target.Path, target.RawQuery = cmp.Or(info.Rest, "/"), r.URL.RawQuery
 	forward(w, r, target, x.nodes, nil)
 	return nil
 }
@@ -155,10 +156,8 @@ func (x *connector) proxyNode(w http.ResponseWriter, r *http.Request, info *requ
 // proxy leads to a pod, a Service's endpoint or a port of a node. Links in what comes back are made to go through the
 // proxy again.
 func (x *connector) proxy(w http.ResponseWriter, r *http.Request, info *request.Info, target *url.URL) error {
-	base := r.URL.Path
-	if info.Rest != "" {
-		base = strings.TrimSuffix(r.URL.Path, "/"+info.Rest)
-	} else if (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasSuffix(r.URL.Path, "/") && r.Header.Get("Upgrade") == "" {
+	base := strings.TrimSuffix(r.URL.Path, info.Rest)
+	if info.Rest == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasSuffix(r.URL.Path, "/") && r.Header.Get("Upgrade") == "" {
 		// Relative links only work below a folder.
 		to := r.URL.Path + "/"
 		if r.URL.RawQuery != "" {
@@ -172,7 +171,7 @@ func (x *connector) proxy(w http.ResponseWriter, r *http.Request, info *request.
 	if target.Scheme == "https" {
 		transport = x.securePods
 	}
-	target.Path, target.RawQuery = "/"+info.Rest, r.URL.RawQuery
+	target.Path, target.RawQuery = cmp.Or(info.Rest, "/"), r.URL.RawQuery
 	if r.Header.Get("Upgrade") == "" {
 		transport = &utilproxy.Transport{Scheme: "https", Host: r.Host, PathPrepend: path.Clean(base), RoundTripper: transport}
 	}

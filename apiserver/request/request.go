@@ -41,7 +41,7 @@ type Info struct {
 	Group, Version        string
 	Resource, Subresource string
 	Namespace, Name       string
-	// Rest is the path below a proxy subresource.
+	// Rest is the path below a subresource, with its slash: empty, or /path.
 	Rest string
 	// FieldSelector and LabelSelector as given, for authorizers that look at them.
 	FieldSelector, LabelSelector string

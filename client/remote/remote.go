@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net/http"
 	"sync"
 
@@ -32,6 +33,8 @@ type Config struct {
 	// Token is sent as a bearer token when not empty.
 	Token     string
 	UserAgent string
+	// Log is told when the server refuses a watch; optional.
+	Log *slog.Logger
 }
 
 // Client is a client.Interface over HTTP. Use New.
@@ -50,6 +53,9 @@ var _ client.Interface = (*Client)(nil)
 
 // New returns a client. It opens no connection yet.
 func New(c Config) *Client {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	scheme := api.NewScheme(c.Table)
 	return &Client{
 		config: c,

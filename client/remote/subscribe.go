@@ -98,6 +98,9 @@ func (f *follower) run(ctx context.Context) {
 		if err == nil {
 			continue // the server ends watches now and then
 		}
+		if ctx.Err() == nil {
+			f.client.config.Log.Warn("watch interrupted", "resource", f.scope.Resource.Key(), "err", err)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait + rand.N(wait/4+1)):
