@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -15,17 +16,17 @@ import (
 )
 
 func TestSlowStart(t *testing.T) {
-	calls := 0
+	var calls atomic.Int32
 	done, err := slowStart(100, func(i int) error {
 		if i < 7 {
 			return nil
 		}
-		calls++
+		calls.Add(1)
 		return errors.New("no")
 	})
 	// 1, 2, 4 succeed; of the next 8 all fail, and no more are tried.
-	if done != 7 || err == nil || calls != 8 {
-		t.Errorf("%d done, %d failed, error %v; want 7, 8 and an error", done, calls, err)
+	if done != 7 || err == nil || calls.Load() != 8 {
+		t.Errorf("%d done, %d failed, error %v; want 7, 8 and an error", done, calls.Load(), err)
 	}
 	seen := make([]bool, 100)
 	if done, err := slowStart(100, func(i int) error { seen[i] = true; return nil }); done != 100 || err != nil {
