@@ -28,6 +28,9 @@ func (n *Node) refuse(p *pod, api *corev1.Pod) *refusal {
 	if os := api.Spec.OS; os != nil && os.Name != corev1.Linux {
 		return &refusal{"PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"}
 	}
+	if r := refuseSysctls(api); r != nil {
+		return r
+	}
 	if node == nil {
 		return nil
 	}

@@ -194,8 +194,11 @@ func (n *Node) containerSecurity(p *pod, api *corev1.Pod, c *corev1.Container, i
 		out.RunAsUser = &cri.Int64Value{Value: *user}
 	case image.Uid != nil:
 		out.RunAsUser = &cri.Int64Value{Value: image.Uid.Value}
-	default:
+	case image.Username != "":
 		out.RunAsUsername = image.Username
+	default:
+		// Runtimes take a group only together with a user, and an image that names none runs as root.
+		out.RunAsUser = &cri.Int64Value{}
 	}
 	if group := or(sc.RunAsGroup, psc.RunAsGroup); group != nil {
 		out.RunAsGroup = &cri.Int64Value{Value: *group}

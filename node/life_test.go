@@ -183,6 +183,24 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
+// TestBackoffNewImage checks that a new image is tried at once.
+func TestBackoffNewImage(t *testing.T) {
+	inWorld(t, simulated.Config{}, func(w *world) {
+		w.run(newPod("p", annotate(simulated.AnnotationExitAfter, "2s")))
+		w.after(2 * time.Minute)
+		p := w.pod("p").DeepCopy()
+		if s := w.container("p", "c"); s.State.Waiting == nil {
+			t.Fatalf("container is %+v", s)
+		}
+		p.Spec.Containers[0].Image = "registry.k8s.io/pause:3.11"
+		w.api.Put(p)
+		w.after(time.Second)
+		if s := w.container("p", "c"); s.State.Running == nil || s.Image != "registry.k8s.io/pause:3.11" {
+			t.Errorf("container is %+v", s)
+		}
+	})
+}
+
 // TestBackoffForgotten checks that a container that ran long enough is started again at once.
 func TestBackoffForgotten(t *testing.T) {
 	inWorld(t, simulated.Config{}, func(w *world) {

@@ -166,7 +166,7 @@ func (n *Node) planInit(p *pod, api *corev1.Pod, sandbox *cri.PodSandbox, out *p
 		status := p.newest(c.Name)
 		if sidecar(c) {
 			n.planContainer(p, api, c, sandbox, out)
-			if !past && !p.isStarted(c, status) {
+			if !past && !p.isStarted(api, c, status) {
 				return false
 			}
 			continue
@@ -213,9 +213,9 @@ func (p *pod) initialized(api *corev1.Pod) bool {
 }
 
 // isStarted reports whether a sidecar lets the next container start. The caller holds mu.
-func (p *pod) isStarted(c *corev1.Container, status *cri.ContainerStatus) bool {
+func (p *pod) isStarted(api *corev1.Pod, c *corev1.Container, status *cri.ContainerStatus) bool {
 	return status != nil && status.State == cri.ContainerState_CONTAINER_RUNNING && p.hooking[c.Name] != status.Id &&
-		(c.StartupProbe == nil || p.probeSucceeded(c.Name, probeStartup, status.Id))
+		p.hasStarted(api, c, status.Id)
 }
 
 // planContainer decides on a container proper or a sidecar. The caller holds mu.
@@ -267,7 +267,7 @@ func (n *Node) planContainer(p *pod, api *corev1.Pod, c *corev1.Container, sandb
 
 // restart starts a container again, or waits while it crashes too often. The caller holds mu.
 func (n *Node) restart(p *pod, api *corev1.Pod, c *corev1.Container, status *cri.ContainerStatus, out *plan) {
-	left, whole := p.inBackoff(c.Name, time.Unix(0, status.FinishedAt))
+	left, whole := p.inBackoff(crashKey(c), time.Unix(0, status.FinishedAt))
 	if left == 0 {
 		out.start = append(out.start, c)
 		return
@@ -278,6 +278,9 @@ func (n *Node) restart(p *pod, api *corev1.Pod, c *corev1.Container, status *cri
 		n.event(api, c.Name, corev1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, api.Name, api.Namespace, api.UID))
 	}
 }
+
+// crashKey is what the back-off of a container is kept under: a container with a new image has not crashed yet.
+func crashKey(c *corev1.Container) string { return "crash/" + c.Name + "/" + containerHash(c) }
 
 // wait notes why a container does not run. The caller holds mu.
 func (p *pod) wait(container, reason, message string) {

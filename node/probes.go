@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -33,10 +35,18 @@ const (
 // execLimit is how much of a command's output is kept for the event.
 const execLimit = 10 << 10
 
+// probesLate is the age of a container at its first probe from which the agent must have been away.
+const probesLate = 10 * time.Second
+
+// execSlack is how much longer than the command's timeout the runtime may take to tell of it.
+const execSlack = 5 * time.Second
+
 // containerProbes are the probes of one container run, by kind. They are guarded by the pod's mutex.
 type containerProbes struct {
 	id    string
 	since time.Time
+	// late says that the container ran long before its probes: the agent was restarted.
+	late  bool
 	kinds map[string]*prober
 }
 
@@ -69,18 +79,19 @@ func (n *Node) syncProbes(p *pod, api *corev1.Pod, plan plan) {
 			if cp != nil {
 				cp.stop()
 			}
-			cp = &containerProbes{id: status.Id, since: time.Unix(0, status.StartedAt), kinds: map[string]*prober{}}
+			since := time.Unix(0, status.StartedAt)
+			cp = &containerProbes{id: status.Id, since: since, late: time.Since(since) > probesLate, kinds: map[string]*prober{}}
 			if p.probes == nil {
 				p.probes = map[string]*containerProbes{}
 			}
 			p.probes[c.Name] = cp
 		}
-		started := c.StartupProbe == nil || (cp.kinds[probeStartup] != nil && cp.kinds[probeStartup].result == probeSuccess)
+		started := p.hasStarted(api, c, status.Id)
 		stopping := api.DeletionTimestamp != nil || p.refusal != nil
 		for kind, spec := range map[string]*corev1.Probe{probeStartup: c.StartupProbe, probeReadiness: c.ReadinessProbe, probeLiveness: c.LivenessProbe} {
 			pr := cp.kinds[kind]
 			want := spec != nil && (kind == probeStartup || started) && !(stopping && kind != probeReadiness)
-			if kind == probeStartup && started && pr != nil {
+			if kind == probeStartup && started {
 				want = false
 			}
 			switch {
@@ -132,8 +143,8 @@ func (n *Node) scheduleProbe(p *pod, api *corev1.Pod, c *corev1.Container, cp *c
 	if pr.first {
 		pr.first = false
 		wait = max(time.Until(cp.since.Add(time.Duration(pr.spec.InitialDelaySeconds)*time.Second)), 0)
-		if time.Since(cp.since) > 10*time.Second+time.Duration(pr.spec.InitialDelaySeconds)*time.Second {
-			wait = rand.N(period) // the agent was restarted: not all at once
+		if cp.late && wait == 0 {
+			wait = rand.N(period) // not the probes of all containers at once
 		}
 	}
 	pr.timer = time.AfterFunc(wait, func() {
@@ -143,7 +154,11 @@ func (n *Node) scheduleProbe(p *pod, api *corev1.Pod, c *corev1.Container, cp *c
 			return
 		}
 		timeout := time.Duration(max(pr.spec.TimeoutSeconds, 1)) * time.Second
-		ctx, cancel := context.WithTimeout(n.ctx, timeout)
+		patience := timeout
+		if pr.spec.Exec != nil {
+			patience += execSlack // the runtime ends the command in time and says so
+		}
+		ctx, cancel := context.WithTimeout(n.ctx, patience)
 		pr.cancel = cancel
 		ips := podIPs(p.network)
 		object := p.api
@@ -175,6 +190,13 @@ func (n *Node) attempt(ctx context.Context, p *pod, api *corev1.Pod, c *corev1.C
 		p.mu.Unlock()
 		return
 	}
+	name := strings.ToUpper(pr.kind[:1]) + pr.kind[1:]
+	if broken, ok := errors.AsType[*unasked](err); ok {
+		// That nobody could ask says nothing about the container.
+		p.mu.Unlock()
+		n.event(api, c.Name, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe errored: %v", name, broken.err))
+		return
+	}
 	now, threshold := probeSuccess, pr.spec.SuccessThreshold
 	if err != nil {
 		now, threshold = probeFailure, pr.spec.FailureThreshold
@@ -190,7 +212,10 @@ func (n *Node) attempt(ctx context.Context, p *pod, api *corev1.Pod, c *corev1.C
 	}
 	p.mu.Unlock()
 	if err != nil {
-		n.event(api, c.Name, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %s", strings.ToUpper(pr.kind[:1])+pr.kind[1:], probeText(output, err)))
+		n.event(api, c.Name, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %s", name, probeText(output, err)))
+	}
+	if err == nil && strings.HasPrefix(output, probe.Redirected) {
+		n.event(api, c.Name, corev1.EventTypeWarning, "ProbeWarning", fmt.Sprintf("%s probe warning: %s", name, output))
 	}
 	if changed {
 		n.queue.Add(p.uid)
@@ -204,6 +229,11 @@ func probeText(output string, err error) string {
 	return err.Error()
 }
 
+// unasked is why a probe got no answer that counts.
+type unasked struct{ err error }
+
+func (u *unasked) Error() string { return u.err.Error() }
+
 // exitError is a command that answered, but not well.
 type exitError int32
 
@@ -216,10 +246,10 @@ func (n *Node) ask(ctx context.Context, id string, c *corev1.Container, spec *co
 		output := string(stdout) + string(stderr)
 		output = output[:min(len(output), execLimit)]
 		if err != nil {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || status.Code(err) == codes.DeadlineExceeded || strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
 				return "", fmt.Errorf("command timed out: %q timed out after %v", strings.Join(spec.Exec.Command, " "), timeout)
 			}
-			return "", errors.New(rpcText(err))
+			return "", &unasked{errors.New(rpcText(err))}
 		}
 		if code != 0 {
 			return output, exitError(code)
@@ -228,7 +258,7 @@ func (n *Node) ask(ctx context.Context, id string, c *corev1.Container, spec *co
 	case spec.HTTPGet != nil:
 		target, header, host, err := httpTarget(c, spec.HTTPGet, ips)
 		if err != nil {
-			return "", err
+			return "", &unasked{err}
 		}
 		if _, ok := header["User-Agent"]; !ok {
 			header.Set("User-Agent", "kube-probe/1.31")
@@ -237,19 +267,19 @@ func (n *Node) ask(ctx context.Context, id string, c *corev1.Container, spec *co
 	case spec.TCPSocket != nil:
 		port, err := portOf(c, spec.TCPSocket.Port)
 		if err != nil {
-			return "", err
+			return "", &unasked{err}
 		}
 		host := spec.TCPSocket.Host
 		if host == "" {
 			if len(ips) == 0 {
-				return "", errors.New("pod has no address")
+				return "", &unasked{errors.New("pod has no address")}
 			}
 			host = ips[0]
 		}
 		return "", probe.TCP(ctx, net.JoinHostPort(host, strconv.Itoa(port)))
 	case spec.GRPC != nil:
 		if len(ips) == 0 {
-			return "", errors.New("pod has no address")
+			return "", &unasked{errors.New("pod has no address")}
 		}
 		service := ""
 		if spec.GRPC.Service != nil {
@@ -257,7 +287,7 @@ func (n *Node) ask(ctx context.Context, id string, c *corev1.Container, spec *co
 		}
 		return "", probe.GRPC(ctx, net.JoinHostPort(ips[0], strconv.Itoa(int(spec.GRPC.Port))), service, timeout)
 	}
-	return "", errors.New("missing probe handler for " + c.Name)
+	return "", &unasked{errors.New("missing probe handler for " + c.Name)}
 }
 
 // probeSucceeded reports whether a container run's probe has last been good. The caller holds mu.

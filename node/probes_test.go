@@ -3,6 +3,7 @@ package node_test
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,6 +161,71 @@ func TestSidecarStartup(t *testing.T) {
 		}
 		program.set()
 		w.after(2 * time.Second)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
+	})
+}
+
+// TestReadyAfterStartup checks that readiness is asked for as soon as a slow container has started.
+func TestReadyAfterStartup(t *testing.T) {
+	program := failing("start")
+	inWorld(t, program.config(), func(w *world) {
+		w.run(newPod("p", first(func(c *corev1.Container) {
+			c.StartupProbe = execProbe("start")
+			c.StartupProbe.FailureThreshold = 100
+			c.ReadinessProbe = execProbe("ready")
+			c.ReadinessProbe.PeriodSeconds = 60
+		})))
+		w.after(30 * time.Second)
+		program.set()
+		w.after(2 * time.Second)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
+	})
+}
+
+// TestProbeErrors checks that a runtime that cannot run commands does no harm to containers.
+func TestProbeErrors(t *testing.T) {
+	var broken atomic.Bool
+	config := simulated.Config{Fault: func(call, subject string) error {
+		if call == "ExecSync" && broken.Load() {
+			return errUnknown("not today")
+		}
+		return nil
+	}}
+	inWorld(t, config, func(w *world) {
+		w.run(newPod("p", first(func(c *corev1.Container) { c.LivenessProbe, c.ReadinessProbe = execProbe("live"), execProbe("ready") })))
+		w.after(2 * time.Second)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
+		broken.Store(true)
+		w.after(30 * time.Second)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
+		if have := w.container("p", "c").RestartCount; have != 0 {
+			t.Errorf("restarts: %d, want none", have)
+		}
+		w.wantEvent("Unhealthy", "spec.containers{c} Liveness probe errored: rpc error: code = Unknown desc = not today")
+		broken.Store(false)
+		w.after(2 * time.Second)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
+	})
+}
+
+// TestProbesAdopted checks that a restart of the agent does not make a ready pod unready.
+func TestProbesAdopted(t *testing.T) {
+	inWorld(t, simulated.Config{}, func(w *world) {
+		w.run(newPod("p", first(func(c *corev1.Container) {
+			c.StartupProbe, c.ReadinessProbe = execProbe("start"), execProbe("ready")
+			c.ReadinessProbe.PeriodSeconds = 60
+		})))
+		w.after(time.Minute)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
+		w.stop()
+		w.api.Calls()
+		w.start(nil)
+		w.after(3 * time.Minute)
+		for _, c := range w.api.Calls() {
+			if c.Resource.Kind == "Pod" {
+				t.Errorf("the restart wrote the pod: %s %s", c.Verb, c.Subresource)
+			}
+		}
 		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
 	})
 }

@@ -157,6 +157,9 @@ func TestRefused(t *testing.T) {
 			c.Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Ti")}
 		}), "OutOfmemory", ""},
 		{"selector", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"no": "such"} }, "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"},
+		{"sysctl", func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel.msgmax", Value: "1"}}}
+		}, "SysctlForbidden", `Pod was rejected: forbidden sysctl: "kernel.msgmax" not allowlisted`},
 		{"system", func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }, "PodOSNotSupported", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -23,14 +23,16 @@ const (
 
 // startPod brings up the sandbox and the containers of a plan, one after the other as they are listed.
 func (n *Node) startPod(ctx context.Context, p *pod, api *corev1.Pod, plan plan) {
-	select {
-	case n.starts <- struct{}{}:
-		defer func() { <-n.starts }()
-	case <-ctx.Done():
-		return
-	}
 	if plan.sandbox {
-		if err := n.startSandbox(ctx, p, api); err != nil {
+		// Only sandboxes are limited: containers may wait long for their images and hooks.
+		select {
+		case n.starts <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		err := n.startSandbox(ctx, p, api)
+		<-n.starts
+		if err != nil {
 			n.failed(ctx, p, api, err)
 			return
 		}
@@ -243,7 +245,7 @@ func (n *Node) startContainer(ctx context.Context, p *pod, api *corev1.Pod, c *c
 	if last != nil {
 		restarts = restartCount(last) + 1
 		p.mu.Lock()
-		p.next(c.Name, time.Unix(0, last.FinishedAt))
+		p.next(crashKey(c), time.Unix(0, last.FinishedAt))
 		p.mu.Unlock()
 	}
 	config, err := n.containerConfig(ctx, p, api, c, image, podIPs(network), restarts)

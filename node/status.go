@@ -229,12 +229,12 @@ func (p *pod) status(api *corev1.Pod, c *corev1.Container, old *corev1.Container
 		if len(runs) > 1 {
 			out.LastTerminationState.Terminated = p.terminated(runs[1])
 		}
-		started := c.StartupProbe == nil || p.probeSucceeded(c.Name, probeStartup, newest.Id)
+		started := p.hasStarted(api, c, newest.Id)
 		out.Started = &started
 		out.Ready = started && (c.ReadinessProbe == nil || p.probeSucceeded(c.Name, probeReadiness, newest.Id))
 		if p.adopted && old != nil && old.ContainerID == out.ContainerID && old.State.Running != nil && !p.probed(c.Name, newest.Id) {
-			// After a restart of the agent, what was known holds until the probes have something to say.
-			out.Started, out.Ready = old.Started, old.Ready
+			// After a restart of the agent, what was known holds until the probe has something to say.
+			out.Ready = old.Ready
 		}
 		if init && !sidecar(c) {
 			out.Ready = false
@@ -258,18 +258,24 @@ func (p *pod) status(api *corev1.Pod, c *corev1.Container, old *corev1.Container
 	return out
 }
 
-// probed reports whether any probe of a container run has come to a result. The caller holds mu.
+// probed reports whether a container run's readiness probe has come to a result. The caller holds mu.
 func (p *pod) probed(container, id string) bool {
 	cp := p.probes[container]
-	if cp == nil || cp.id != id {
+	return cp != nil && cp.id == id && cp.kinds[probeReadiness] != nil && cp.kinds[probeReadiness].result != probeUnknown
+}
+
+// hasStarted reports whether a container run needs no startup probe (any more): it has none, its probe was good, or that
+// was so before the agent was restarted. The caller holds mu.
+func (p *pod) hasStarted(api *corev1.Pod, c *corev1.Container, id string) bool {
+	if c.StartupProbe == nil || p.probeSucceeded(c.Name, probeStartup, id) {
+		return true
+	}
+	if !p.adopted {
 		return false
 	}
-	for _, pr := range cp.kinds {
-		if pr.kind != probeLiveness && pr.result != probeUnknown {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Concat(api.Status.InitContainerStatuses, api.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+		return s.Name == c.Name && s.ContainerID == p.prefix(id) && s.State.Running != nil && s.Started != nil && *s.Started
+	})
 }
 
 // lost is what remains to say of a container of which the runtime knows nothing any more.

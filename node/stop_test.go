@@ -230,3 +230,34 @@ func TestHooks(t *testing.T) {
 		})
 	})
 }
+
+// TestHookShortened checks that a shorter grace period ends a hook that still runs.
+func TestHookShortened(t *testing.T) {
+	inWorld(t, simulated.Config{}, func(w *world) {
+		w.run(newPod("p", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(600)) }, first(func(c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 500}}}
+		})))
+		w.delete("p", 600)
+		w.after(10 * time.Second)
+		w.delete("p", 5)
+		w.after(10 * time.Second)
+		if !w.gone("p") {
+			t.Error("the hook was not cut short")
+		}
+	})
+}
+
+// TestDeleteWhileInitializing checks that nothing more is started once a pod is to end.
+func TestDeleteWhileInitializing(t *testing.T) {
+	inWorld(t, simulated.Config{}, func(w *world) {
+		w.run(newPod("p", initContainer("one")))
+		w.delete("p", 10)
+		w.after(time.Second)
+		if !w.gone("p") {
+			t.Error("the pod is still there")
+		}
+		if len(w.runtime.configs("c")) != 0 {
+			t.Error("a container was made after the deletion")
+		}
+	})
+}

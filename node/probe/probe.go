@@ -1,5 +1,5 @@
-// Package probe asks containers whether they are well: over HTTP, TCP and gRPC, and with commands that the agent runs
-// through the runtime. It knows nothing of thresholds and schedules.
+// Package probe asks containers whether they are well: over HTTP, TCP and gRPC. Commands are run by the agent through
+// the runtime. It knows nothing of thresholds and schedules.
 package probe
 
 import (
@@ -20,8 +20,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// Redirected begins the output of an HTTP probe that was sent to another host. It passes, with a warning.
+const Redirected = "Probe terminated redirects"
+
 // bodyLimit is how much of an answer is read.
 const bodyLimit = 10 << 10
+
+// Redirected is how the output of a probe begins that was sent to another host, and counted as good.
+const Redirected = "Probe terminated redirects"
 
 // HTTP gets a URL. Answers from 200 to 399 are good; a redirect to another host is good too, and not followed: the output
 // then says so.
@@ -72,7 +78,7 @@ func HTTP(ctx context.Context, target *url.URL, header http.Header, host string)
 	defer response.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(response.Body, bodyLimit)) // what came is shown, the code decides
 	if response.StatusCode >= http.StatusMultipleChoices && response.StatusCode < http.StatusBadRequest {
-		return "Probe terminated redirects, Response body: " + string(body), nil
+		return Redirected + ", Response body: " + string(body), nil
 	}
 	if response.StatusCode >= http.StatusOK && response.StatusCode < http.StatusMultipleChoices {
 		return string(body), nil
