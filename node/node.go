@@ -163,7 +163,7 @@ func New(config Config) (*Node, error) {
 		}
 	}
 	if n.CgroupRoot != "" {
-		tree, err := cgroup.New(n.CgroupMount, n.CgroupRoot)
+		tree, err := cgroup.New(n.CgroupMount, n.CgroupRoot, n.Log)
 		if err != nil {
 			return nil, err
 		}
@@ -344,6 +344,9 @@ func (n *Node) podEvent(e client.Event) {
 	p.api = api
 	if old != nil && (!maps.Equal(old.Labels, api.Labels) || !maps.Equal(old.Annotations, api.Annotations)) {
 		p.refreshVolumes = true // files may show them
+	}
+	if old != nil && len(old.Spec.EphemeralContainers) != len(api.Spec.EphemeralContainers) {
+		p.mounted = false // a new one may use a volume that no other container does
 	}
 	if api.DeletionTimestamp != nil && (old == nil || old.DeletionTimestamp == nil || grace(old) != grace(api)) {
 		// What was being started is not any more, and a shorter grace period counts at once.

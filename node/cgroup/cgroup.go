@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,15 +33,19 @@ type Tree struct {
 	// hierarchies are the folders of version 1 below mount: controllers, and those without one that runtimes use too.
 	hierarchies []string
 
-	mu sync.Mutex
+	log *slog.Logger
+
+	mu       sync.Mutex
+	reported map[string]bool // files that could not be written
 }
 
-// New returns the tree below root, a path below the mount point of cgroups (default /sys/fs/cgroup).
-func New(mount, root string) (*Tree, error) {
+// New returns the tree below root, a path below the mount point of cgroups (default /sys/fs/cgroup). Limits that the kernel
+// does not take are logged once and done without: what a container is limited to is the runtime's to say.
+func New(mount, root string, log *slog.Logger) (*Tree, error) {
 	if mount == "" {
 		mount = "/sys/fs/cgroup"
 	}
-	t := &Tree{mount: mount, root: filepath.Join("/", root)}
+	t := &Tree{mount: mount, root: filepath.Join("/", root), log: log, reported: map[string]bool{}}
 	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); err == nil {
 		t.unified = true
 		return t, nil
@@ -70,7 +75,9 @@ func (t *Tree) Setup() error {
 			return err
 		}
 	}
-	return joined(t.write(filepath.Join(t.root, "kubepods", "besteffort"), Settings{Shares: MinShares}))
+	t.write(filepath.Join(t.root, "kubepods", "besteffort"), Settings{Shares: MinShares})
+	t.balance()
+	return nil
 }
 
 // Path of a pod's cgroup below the mount, the parent of its containers' cgroups.
@@ -82,16 +89,6 @@ func (t *Tree) Path(uid types.UID, class corev1.PodQOSClass) string {
 		return filepath.Join(t.root, "kubepods", "besteffort", "pod"+string(uid))
 	}
 	return filepath.Join(t.root, "kubepods", "pod"+string(uid))
-}
-
-// Cleanup takes the whole tree away, its root included. Cgroups with processes stay, and are reported.
-func (t *Tree) Cleanup() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.root == "/" {
-		return t.Remove("/kubepods")
-	}
-	return t.Remove(t.root)
 }
 
 // Settings of a cgroup; zero values are left as they are.
@@ -112,16 +109,64 @@ func (t *Tree) Ensure(path string, s Settings) error {
 	if err := t.create(path); err != nil {
 		return err
 	}
-	return joined(t.write(path, s))
+	t.write(path, s)
+	if filepath.Dir(path) == t.burstable() {
+		t.balance()
+	}
+	return nil
 }
 
 // Remove takes a pod's cgroup away, with the empty ones that its containers left below it.
 func (t *Tree) Remove(path string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	var errs []error
 	for _, dir := range t.dirs(path) {
 		errs = append(errs, removeAll(dir))
 	}
+	if filepath.Dir(path) == t.burstable() {
+		t.balance()
+	}
 	return errors.Join(errs...)
+}
+
+func (t *Tree) burstable() string { return filepath.Join(t.root, "kubepods", "burstable") }
+
+// balance gives the burstable class the weight of its pods together, against that of each guaranteed pod.
+func (t *Tree) balance() {
+	var sum uint64
+	for _, dir := range t.dirs(t.burstable()) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue // not made yet
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), "pod") {
+				sum += t.shares(filepath.Join(dir, e.Name()))
+			}
+		}
+	}
+	t.write(t.burstable(), Settings{Shares: min(max(sum, MinShares), MaxShares)})
+}
+
+// shares that a cgroup has; 0 where the hierarchy is not that of the CPU.
+func (t *Tree) shares(dir string) uint64 {
+	name := "cpu.shares"
+	if t.unified {
+		name = "cpu.weight"
+	}
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil || n == 0 {
+		return 0
+	}
+	if t.unified {
+		return 2 + (n-1)*262142/9999
+	}
+	return n
 }
 
 // Pods yields the UIDs of pods that have a cgroup.
@@ -138,13 +183,6 @@ func (t *Tree) Pods() []types.UID {
 		}
 	}
 	return out
-}
-
-// make a cgroup and those above it.
-func (t *Tree) make(path string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.create(path)
 }
 
 func (t *Tree) dirs(path string) []string {
@@ -210,25 +248,7 @@ func inheritCPUSet(dir string) {
 	}
 }
 
-// writeError is a setting that the kernel did not take.
-type writeError struct {
-	file  string
-	cause error
-}
-
-func (e writeError) Error() string { return "set cgroup: " + e.cause.Error() }
-func (e writeError) Unwrap() error { return e.cause }
-
-func joined(errs []writeError) error {
-	var out []error
-	for _, err := range errs {
-		out = append(out, err)
-	}
-	return errors.Join(out...)
-}
-
-func (t *Tree) write(path string, s Settings) []writeError {
-	var errs []writeError
+func (t *Tree) write(path string, s Settings) {
 	set := func(file, value string) {
 		for _, dir := range t.dirs(path) {
 			name := filepath.Join(dir, file)
@@ -236,7 +256,10 @@ func (t *Tree) write(path string, s Settings) []writeError {
 				continue // the controller is not in this hierarchy
 			}
 			if err := os.WriteFile(name, []byte(value), 0); err != nil {
-				errs = append(errs, writeError{file, err})
+				if !t.reported[file] {
+					t.reported[file] = true
+					t.log.Warn("cgroup limit not set", "file", name, "err", err)
+				}
 			}
 		}
 	}
@@ -273,7 +296,6 @@ func (t *Tree) write(path string, s Settings) []writeError {
 			set("hugetlb."+size+".limit_in_bytes", number(limit))
 		}
 	}
-	return errs
 }
 
 // Weight is cpu.weight of version 2 for cpu.shares of version 1.

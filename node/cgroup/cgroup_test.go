@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"proa/node/cgroup"
 )
@@ -41,44 +41,42 @@ func read(t *testing.T, path ...string) string {
 	return strings.TrimSpace(string(data))
 }
 
-func pod(requests, limits corev1.ResourceList) *corev1.Pod {
-	p := &corev1.Pod{}
-	p.UID = "u1"
-	p.Spec.Containers = []corev1.Container{{Name: "a", Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits}}}
-	return p
+func newTree(t *testing.T, mount, root string) *cgroup.Tree {
+	t.Helper()
+	tree, err := cgroup.New(mount, root, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Setup(); err != nil {
+		t.Fatal(err)
+	}
+	return tree
 }
 
-func list(pairs ...string) corev1.ResourceList {
-	out := corev1.ResourceList{}
-	for i := 0; i < len(pairs); i += 2 {
-		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+func ensure(t *testing.T, tree *cgroup.Tree, uid types.UID, class corev1.PodQOSClass, s cgroup.Settings) string {
+	t.Helper()
+	path := tree.Path(uid, class)
+	if err := tree.Ensure(path, s); err != nil {
+		t.Fatal(err)
 	}
-	return out
+	return path
 }
 
-func TestPodSettings(t *testing.T) {
-	sidecar := pod(list("cpu", "100m"), list("cpu", "200m", "memory", "64Mi"))
-	sidecar.Spec.Containers = append(sidecar.Spec.Containers, corev1.Container{Name: "b"})
-	tests := []struct {
-		name string
-		pod  *corev1.Pod
-		want cgroup.Settings
-	}{
-		{"best effort", pod(nil, nil), cgroup.Settings{Shares: 2}},
-		{"burstable without limits", pod(list("cpu", "250m"), nil), cgroup.Settings{Shares: 256}},
-		{"guaranteed", pod(list("cpu", "1", "memory", "1Gi"), list("cpu", "1", "memory", "1Gi")),
-			cgroup.Settings{Shares: 1024, Quota: 100000, Memory: 1 << 30}},
-		{"one container without limits", sidecar, cgroup.Settings{Shares: 102}},
-		{"small quota", pod(list("cpu", "1m"), list("cpu", "1m")), cgroup.Settings{Shares: 2, Quota: 1000}},
-		{"huge pages", pod(list("cpu", "1", "hugepages-2Mi", "4Mi"), list("hugepages-2Mi", "4Mi")),
-			cgroup.Settings{Shares: 1024, HugePages: map[string]int64{"2MB": 4 << 20}}},
+func TestConversions(t *testing.T) {
+	for milli, want := range map[int64]uint64{0: 2, 1: 2, 100: 102, 1000: 1024, 1000000: 262144} {
+		if got := cgroup.Shares(milli); got != want {
+			t.Errorf("%dm are %d shares, want %d", milli, got, want)
+		}
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, cgroup.PodSettings(test.pod)); diff != "" {
-				t.Errorf("settings (-want +got):\n%s", diff)
-			}
-		})
+	for milli, want := range map[int64]int64{0: 0, 1: 1000, 500: 50000, 2000: 200000} {
+		if got := cgroup.Quota(milli); got != want {
+			t.Errorf("%dm are a quota of %d, want %d", milli, got, want)
+		}
+	}
+	for shares, want := range map[uint64]uint64{2: 1, 1024: 39, 262144: 10000} {
+		if got := cgroup.Weight(shares); got != want {
+			t.Errorf("%d shares are a weight of %d, want %d", shares, got, want)
+		}
 	}
 }
 
@@ -87,7 +85,7 @@ func TestSeparateHierarchies(t *testing.T) {
 	for _, controller := range []string{"cpu", "memory", "cpuset", "systemd"} {
 		files[controller+"/cgroup.procs"] = ""
 	}
-	for _, dir := range []string{"", "/kubepods", "/kubepods/besteffort", "/kubepods/burstable", "/kubepods/podu1"} {
+	for _, dir := range []string{"", "/kubepods", "/kubepods/besteffort", "/kubepods/burstable", "/kubepods/podu1", "/kubepods/burstable/podu2", "/kubepods/burstable/podu3"} {
 		files["cpu/proa/n1"+dir+"/cpu.shares"] = "0"
 		files["cpu/proa/n1"+dir+"/cpu.cfs_quota_us"] = "0"
 		files["cpu/proa/n1"+dir+"/cpu.cfs_period_us"] = "0"
@@ -96,17 +94,10 @@ func TestSeparateHierarchies(t *testing.T) {
 		files["memory/proa/n1"+dir+"/memory.limit_in_bytes"] = "0"
 	}
 	mount := hierarchy(t, files)
-	m, err := cgroup.NewManager(cgroup.Config{Root: "/proa/n1", Mount: mount})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := pod(list("cpu", "500m", "memory", "1Gi"), list("cpu", "500m", "memory", "1Gi"))
-	parent, err := m.EnsurePod(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "/proa/n1/kubepods/podu1"; parent != want {
-		t.Errorf("parent is %s, want %s", parent, want)
+	tree := newTree(t, mount, "/proa/n1")
+	path := ensure(t, tree, "u1", corev1.PodQOSGuaranteed, cgroup.Settings{Shares: 512, Quota: 50000, Memory: 1 << 30})
+	if want := "/proa/n1/kubepods/podu1"; path != want {
+		t.Errorf("path is %s, want %s", path, want)
 	}
 	for file, want := range map[string]string{
 		"cpu/proa/n1/kubepods/podu1/cpu.shares":                   "512",
@@ -121,10 +112,25 @@ func TestSeparateHierarchies(t *testing.T) {
 			t.Errorf("%s is %q, want %q", file, got, want)
 		}
 	}
-	burstable := pod(list("cpu", "3"), nil)
-	m.UpdateQoS([]*corev1.Pod{p, burstable, pod(nil, nil)})
+	ensure(t, tree, "u2", corev1.PodQOSBurstable, cgroup.Settings{Shares: 1024})
+	third := ensure(t, tree, "u3", corev1.PodQOSBurstable, cgroup.Settings{Shares: 2048})
 	if got := read(t, mount, "cpu/proa/n1/kubepods/burstable/cpu.shares"); got != "3072" {
 		t.Errorf("shares of burstable pods are %s, want 3072", got)
+	}
+	made, err := filepath.Glob(filepath.Join(mount, "*", third, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range made { // they do not stop the kernel
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tree.Remove(third); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, mount, "cpu/proa/n1/kubepods/burstable/cpu.shares"); got != "1024" {
+		t.Errorf("shares of the remaining burstable pod are %s, want 1024", got)
 	}
 	if _, err := os.Stat(filepath.Join(mount, "systemd/proa/n1/kubepods/podu1")); err != nil {
 		t.Error(err)
@@ -137,34 +143,23 @@ func TestSeparateHierarchies(t *testing.T) {
 // TestRemove uses plain folders: only the kernel removes cgroups with their files in them.
 func TestRemove(t *testing.T) {
 	mount := hierarchy(t, map[string]string{"cpu/cgroup.procs": "", "memory/cgroup.procs": ""})
-	m, err := cgroup.NewManager(cgroup.Config{Root: "/proa/n1", Mount: mount})
-	if err != nil {
+	tree := newTree(t, mount, "/proa/n1")
+	path := ensure(t, tree, "u1", corev1.PodQOSBestEffort, cgroup.Settings{})
+	if err := os.Mkdir(filepath.Join(mount, "cpu", path, "container"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.EnsurePod(pod(nil, nil)); err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(mount, "cpu", m.Pod("u1", corev1.PodQOSBestEffort))
-	if err := os.Mkdir(filepath.Join(path, "container"), 0o755); err != nil {
-		t.Fatal(err)
+	if diff := cmp.Diff([]types.UID{"u1"}, tree.Pods()); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
 	}
 	for range 2 {
-		if err := m.RemovePod("u1", corev1.PodQOSBestEffort); err != nil {
+		if err := tree.Remove(path); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("%s is still there: %v", path, err)
+	if got := tree.Pods(); len(got) > 0 {
+		t.Errorf("pods are left: %v", got)
 	}
-	if err := m.Cleanup(); err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range []string{"cpu/proa/n1", "memory/proa/n1"} {
-		if _, err := os.Stat(filepath.Join(mount, dir)); !os.IsNotExist(err) {
-			t.Errorf("%s is still there: %v", dir, err)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(mount, "cpu/cgroup.procs")); err != nil {
+	if _, err := os.Stat(filepath.Join(mount, "cpu/proa/n1/kubepods/besteffort")); err != nil {
 		t.Error(err)
 	}
 }
@@ -173,21 +168,20 @@ func TestUnified(t *testing.T) {
 	mount := hierarchy(t, map[string]string{
 		"cgroup.controllers": "cpu memory", "cgroup.subtree_control": "", "cgroup.procs": "",
 		"proa/kubepods/burstable/podu1/cpu.weight": "", "proa/kubepods/burstable/podu1/cpu.max": "",
-		"proa/kubepods/burstable/podu1/memory.max": "",
+		"proa/kubepods/burstable/podu1/memory.max": "", "proa/kubepods/burstable/podu1/hugetlb.2MB.max": "",
+		"proa/kubepods/burstable/cpu.weight": "",
 	})
-	m, err := cgroup.NewManager(cgroup.Config{Root: "proa", Mount: mount})
-	if err != nil {
-		t.Fatal(err)
+	tree := newTree(t, mount, "proa")
+	path := ensure(t, tree, "u1", corev1.PodQOSBurstable, cgroup.Settings{
+		Shares: 1024, Quota: 200000, Memory: 64 << 20, HugePages: map[string]int64{"2MB": 4 << 20},
+	})
+	got := map[string]string{"class": read(t, mount, path, "../cpu.weight")}
+	for _, file := range []string{"cpu.weight", "cpu.max", "memory.max", "hugetlb.2MB.max"} {
+		got[file] = read(t, mount, path, file)
 	}
-	parent, err := m.EnsurePod(pod(list("cpu", "1"), list("cpu", "2", "memory", "64Mi")))
-	if err != nil {
-		t.Fatal(err)
+	want := map[string]string{
+		"class": "38", "cpu.weight": "39", "cpu.max": "200000 100000", "memory.max": "67108864", "hugetlb.2MB.max": "4194304",
 	}
-	got := map[string]string{}
-	for _, file := range []string{"cpu.weight", "cpu.max", "memory.max"} {
-		got[file] = read(t, mount, parent, file)
-	}
-	want := map[string]string{"cpu.weight": "39", "cpu.max": "200000 100000", "memory.max": "67108864"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
@@ -196,21 +190,18 @@ func TestUnified(t *testing.T) {
 	}
 }
 
-// TestReportOnce has a folder where a file should be, which even root cannot write.
+// TestReportOnce has folders where files should be, which even root cannot write.
 func TestReportOnce(t *testing.T) {
 	mount := hierarchy(t, map[string]string{
-		"cpu/cgroup.procs": "", "cpu/proa/kubepods/besteffort/cpu.shares": "", "cpu/proa/kubepods/besteffort/podu1/cpu.shares/x": "",
-		"cpu/proa/kubepods/besteffort/podu2/cpu.shares/x": "",
+		"cpu/cgroup.procs": "", "cpu/proa/kubepods/besteffort/podu1/cpu.shares/x": "", "cpu/proa/kubepods/besteffort/podu2/cpu.shares/x": "",
 	})
 	var log bytes.Buffer
-	m, err := cgroup.NewManager(cgroup.Config{Root: "/proa", Mount: mount, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	tree, err := cgroup.New(mount, "/proa", slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, second := pod(nil, nil), pod(nil, nil)
-	second.UID = "u2"
-	for _, p := range []*corev1.Pod{first, second, first} {
-		if _, err := m.EnsurePod(p); err != nil {
+	for _, uid := range []types.UID{"u1", "u2", "u1"} {
+		if err := tree.Ensure(tree.Path(uid, corev1.PodQOSBestEffort), cgroup.Settings{Shares: 2}); err != nil {
 			t.Errorf("a limit that cannot be set stops the pod: %v", err)
 		}
 	}
@@ -219,47 +210,38 @@ func TestReportOnce(t *testing.T) {
 	}
 }
 
-func TestNil(t *testing.T) {
-	var m *cgroup.Manager
-	if parent, err := m.EnsurePod(pod(nil, nil)); parent != "" || err != nil {
-		t.Errorf("got %q, %v", parent, err)
-	}
-	m.UpdateQoS(nil)
-	if err := m.RemovePod("u1", corev1.PodQOSBurstable); err != nil {
-		t.Error(err)
-	}
-	if err := m.Cleanup(); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestKernel makes a pod's cgroup for real.
 func TestKernel(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("making cgroups needs root")
 	}
-	m, err := cgroup.NewManager(cgroup.Config{Root: fmt.Sprintf("/proa-test-%d", os.Getpid())})
+	root := fmt.Sprintf("/proa-test-%d", os.Getpid())
+	tree, err := cgroup.New("", root, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Skipf("cgroups cannot be made here: %v", err)
 	}
-	parent, err := m.EnsurePod(pod(list("cpu", "500m"), list("cpu", "1", "memory", "64Mi")))
-	if err != nil {
-		t.Error(err)
-	}
-	if !m.Tree().Unified() {
-		if got := read(t, "/sys/fs/cgroup/cpu", parent, "cpu.shares"); got != "512" {
-			t.Errorf("cpu.shares is %s, want 512", got)
+	t.Cleanup(func() {
+		if err := tree.Remove(root); err != nil {
+			t.Error(err)
 		}
-		if got := read(t, "/sys/fs/cgroup/cpuset", parent, "cpuset.cpus"); got == "" {
-			t.Error("cpuset.cpus is empty")
+	})
+	if err := tree.Setup(); err != nil {
+		t.Fatal(err)
+	}
+	path := ensure(t, tree, "u1", corev1.PodQOSBurstable, cgroup.Settings{Shares: 512, Memory: 64 << 20})
+	if tree.Unified() {
+		if got := read(t, "/sys/fs/cgroup", path, "memory.max"); got != "67108864" {
+			t.Errorf("memory.max is %s", got)
 		}
-	} else if got := read(t, "/sys/fs/cgroup", parent, "memory.max"); got != "67108864" {
-		t.Errorf("memory.max is %s", got)
+		return
 	}
-	if err := m.RemovePod("u1", corev1.PodQOSBurstable); err != nil {
-		t.Error(err)
+	if got := read(t, "/sys/fs/cgroup/cpu", path, "cpu.shares"); got != "512" {
+		t.Errorf("cpu.shares is %s, want 512", got)
 	}
-	if err := m.Cleanup(); err != nil {
-		t.Error(err)
+	if got := read(t, "/sys/fs/cgroup/cpu", path, "../cpu.shares"); got != "512" {
+		t.Errorf("cpu.shares of the class is %s, want 512", got)
+	}
+	if got := read(t, "/sys/fs/cgroup/cpuset", path, "cpuset.cpus"); got == "" {
+		t.Error("cpuset.cpus is empty")
 	}
 }

@@ -20,9 +20,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Redirected begins the output of an HTTP probe that was sent to another host. It passes, with a warning.
-const Redirected = "Probe terminated redirects"
-
 // bodyLimit is how much of an answer is read.
 const bodyLimit = 10 << 10
 
