@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -246,8 +247,20 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// upstream is a resolver that counts its queries.
-func upstream(t *testing.T, asked *[]string) netip.AddrPort {
+// questions are the names that a resolver was asked for.
+type questions struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (q *questions) add(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.names = append(q.names, name)
+}
+
+// upstream is a resolver that notes its queries.
+func upstream(t *testing.T, asked *questions) netip.AddrPort {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -266,7 +279,7 @@ func upstream(t *testing.T, asked *[]string) netip.AddrPort {
 			if q.Unpack(buf[:n]) != nil {
 				continue
 			}
-			*asked = append(*asked, q.Question[0].Name)
+			asked.add(q.Question[0].Name)
 			m := new(dns.Msg)
 			m.SetReply(q)
 			if q.Question[0].Name == "www.example.com." {
@@ -286,7 +299,7 @@ func upstream(t *testing.T, asked *[]string) netip.AddrPort {
 }
 
 func TestForward(t *testing.T) {
-	var asked []string
+	var asked questions
 	s := server(t, upstream(t, &asked))
 	now := time.Now()
 	s.forward.now = func() time.Time { return now }
@@ -308,7 +321,9 @@ func TestForward(t *testing.T) {
 	}
 	now = now.Add(time.Minute)
 	query(s, "www.example.com.", dns.TypeA)
-	if diff := cmp.Diff([]string{"www.example.com.", "nope.example.com.", "www.example.com."}, asked); diff != "" {
+	asked.mu.Lock()
+	defer asked.mu.Unlock()
+	if diff := cmp.Diff([]string{"www.example.com.", "nope.example.com.", "www.example.com."}, asked.names); diff != "" {
 		t.Errorf("queries to the resolver (-want +got):\n%s", diff)
 	}
 }
