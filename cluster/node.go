@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -193,7 +194,8 @@ func unmountBelow(dir string) error {
 	return errors.Join(errs...)
 }
 
-// removeCgroups removes a cgroup, with all below it, from every hierarchy, and the one above when it is empty.
+// removeCgroups removes a cgroup, with all below it, from every hierarchy, and the one above when it is empty. Processes
+// that are just ending keep a cgroup busy for a moment.
 func removeCgroups(root string) error {
 	mounts, err := filepath.Glob("/sys/fs/cgroup/*")
 	if err != nil {
@@ -205,24 +207,35 @@ func removeCgroups(root string) error {
 		if _, err := os.Stat(top); err != nil {
 			continue
 		}
-		var dirs []string
-		if err := filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, path)
-			}
-			return nil
-		}); err != nil {
-			errs = append(errs, err)
+		err := removeTree(top)
+		for deadline := time.Now().Add(10 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline); err = removeTree(top) {
+			time.Sleep(20 * time.Millisecond)
 		}
-		for i := len(dirs) - 1; i >= 0; i-- {
-			if err := os.Remove(dirs[i]); err != nil && !errors.Is(err, os.ErrNotExist) {
-				errs = append(errs, err)
-			}
-		}
+		errs = append(errs, err)
 		// Other nodes' cgroups may be beside it.
 		if err := os.Remove(filepath.Dir(top)); err != nil && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EBUSY) && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// removeTree removes a cgroup and those below it, the deepest first.
+func removeTree(top string) error {
+	var dirs []string
+	err := filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil // what goes away meanwhile need not be removed
+	})
+	if err != nil {
+		return err
+	}
+	for i := len(dirs) - 1; i >= 0; i-- {
+		if err := os.Remove(dirs[i]); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
