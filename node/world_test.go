@@ -37,15 +37,21 @@ type world struct {
 	stop func()
 }
 
-// inWorld runs a test in a world whose agent is running.
+// inWorld runs a test in a world whose agent is running, without a disk.
 func inWorld(t *testing.T, config simulated.Config, test func(w *world)) {
+	t.Helper()
+	inWorldWith(t, config, nil, test)
+}
+
+// inWorldWith is inWorld with changes to the agent's configuration.
+func inWorldWith(t *testing.T, config simulated.Config, change func(*node.Config), test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		config.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}
 		w := &world{t: t, api: clientfake.New(builtin.Table())}
 		w.pods = client.For[*corev1.Pod](w.api)
 		w.runtime = &recorded{Runtime: simulated.New(config), made: map[string][]*cri.ContainerConfig{}, boxes: map[string][]*cri.PodSandboxConfig{}}
-		w.start(nil)
+		w.start(change)
 		t.Cleanup(func() { w.stop() })
 		w.after(0)
 		test(w)
