@@ -42,6 +42,11 @@ func TestNode(t *testing.T) {
 		t.Log("no archive of test images: scripts with [!images] are skipped")
 	}
 	run(t, c, "testdata/node")
+	if t.Failed() {
+		return
+	}
+	// The server is killed in this one: it has the cluster to itself.
+	run(t, c, "testdata/restart")
 }
 
 // imageArchive is the conformance kit's image archive, or "" when it has not been made.
@@ -64,6 +69,7 @@ func imageArchive() string {
 // cluster is a running proa.
 type cluster struct {
 	binary, dir, kubeconfig string
+	port                    int
 	images                  bool
 }
 
@@ -82,7 +88,7 @@ func start(t *testing.T, args ...string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{binary: binary, dir: filepath.Join(base, "d"), kubeconfig: filepath.Join(base, "kubeconfig")}
+	c := &cluster{binary: binary, dir: filepath.Join(base, "d"), kubeconfig: filepath.Join(base, "kubeconfig"), port: freePort(t)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(c.dir, "server.log"))
@@ -91,7 +97,7 @@ func start(t *testing.T, args ...string) *cluster {
 		c.proa(t, "down", "--delete", "--data-dir", c.dir)
 		os.RemoveAll(base)
 	})
-	c.proa(t, append([]string{"up", "--data-dir", c.dir, "--port", strconv.Itoa(freePort(t))}, args...)...)
+	c.proa(t, append([]string{"up", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}, args...)...)
 	return c
 }
 
@@ -138,6 +144,7 @@ func run(t *testing.T, c *cluster, dir string) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("KUBECONFIG", c.kubeconfig)
 			env.Setenv("PROA_DATA_DIR", c.dir)
+			env.Setenv("PORT", strconv.Itoa(c.port))
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			return nil
