@@ -61,6 +61,11 @@ func TestLegacy(t *testing.T) {
 	if e := find("pods/eviction"); e.Group != "policy" || e.Kind != "Eviction" {
 		t.Errorf("pods/eviction: %+v", e)
 	}
+	for _, path := range []string{"/api/", "/apis/"} {
+		if w := get(t, d, path, ""); w.Code != http.StatusOK {
+			t.Errorf("%s gives %d, want what it gives without the slash", path, w.Code)
+		}
+	}
 	if w := get(t, d, "/apis/none.example.com/v1", ""); w.Code != http.StatusNotFound {
 		t.Errorf("an unknown group gives %d, want 404", w.Code)
 	}

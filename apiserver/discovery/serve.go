@@ -80,6 +80,14 @@ func (d *Discovery) serveAPIs(w http.ResponseWriter, r *http.Request) {
 func (d *Discovery) serveBelow(w http.ResponseWriter, r *http.Request) {
 	a := accept(r, false)
 	path := strings.Trim(r.URL.Path, "/")
+	switch path {
+	case "api":
+		d.serveAPI(w, r)
+		return
+	case "apis":
+		d.serveAPIs(w, r)
+		return
+	}
 	group, version := "", ""
 	if rest, ok := strings.CutPrefix(path, "apis/"); ok {
 		group, version, _ = strings.Cut(rest, "/")
