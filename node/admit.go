@@ -3,22 +3,35 @@ package node
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
 // admit decides once whether a pod may run here. What was found running has been decided on before.
 func (n *Node) admit(p *pod, api *corev1.Pod) {
-	p.admitted = true
 	p.mu.Lock()
+	done := p.admitted
 	known := p.adopted || len(p.containers) > 0 || len(p.sandboxes) > 0
 	p.mu.Unlock()
+	if done {
+		return
+	}
+	// One after the other, so that each is held against all that were admitted before.
+	n.admission.Lock()
+	defer n.admission.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.admitted = true
+	}()
 	if known || terminal(api) || api.DeletionTimestamp != nil {
 		return
 	}
 	if r := n.refuse(p, api); r != nil {
-		p.refusal = r
+		p.refuse(r)
 		n.event(api, "", corev1.EventTypeWarning, r.reason, r.message)
 	}
 }
@@ -40,15 +53,19 @@ func (n *Node) refuse(p *pod, api *corev1.Pod) *refusal {
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(api).Match(node); err != nil || !ok {
 		return &refusal{"NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"}
 	}
-	return n.refuseResources(p, api, node)
+	r := n.refuseResources(p, api, node, nil)
+	if r != nil && critical(api) && strings.HasPrefix(r.reason, "OutOf") && n.makeRoom(p, api, node, r) {
+		return nil
+	}
+	return r
 }
 
-// refuseResources holds the node's capacity against what the pods admitted before ask for.
-func (n *Node) refuseResources(p *pod, api *corev1.Pod, node *corev1.Node) *refusal {
+// refuseResources holds the node's capacity against what the pods admitted before ask for, leaving out some of them.
+func (n *Node) refuseResources(p *pod, api *corev1.Pod, node *corev1.Node, without map[types.UID]bool) *refusal {
 	n.mu.RLock()
 	others := make([]*pod, 0, len(n.byUID))
 	for _, other := range n.byUID {
-		if other != p {
+		if other != p && !without[other.uid] {
 			others = append(others, other)
 		}
 	}
@@ -58,10 +75,11 @@ func (n *Node) refuseResources(p *pod, api *corev1.Pod, node *corev1.Node) *refu
 	for _, other := range others {
 		other.mu.Lock()
 		object := other.api
-		// Of two that wait to be admitted, the one created first goes first.
-		later := object != nil && len(other.sandboxes) == 0 && object.CreationTimestamp.After(api.CreationTimestamp.Time)
+		waits := !other.admitted && !other.adopted
+		// A refused pod that never ran holds nothing; one that has to end does so until it has.
+		refused := other.refusal != nil && (len(other.sandboxes) == 0 || other.refusal.reason == preempting)
 		other.mu.Unlock()
-		if object == nil || terminal(object) || later {
+		if object == nil || terminal(object) || waits || refused {
 			continue
 		}
 		count++

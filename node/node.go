@@ -102,6 +102,8 @@ type Node struct {
 	starts     chan struct{} // limits jobs that start sandboxes
 	ctx        context.Context
 	statusWake chan struct{}
+	// admission is held while a pod is admitted; it comes before the other locks.
+	admission sync.Mutex
 	// runtimeName is the scheme of container IDs.
 	runtimeName string
 	measure     sync.Once

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -187,6 +188,57 @@ func TestRefusedPort(t *testing.T) {
 		w.wantPhase("p", corev1.PodRunning)
 		if q.Status.Phase != corev1.PodFailed || q.Status.Reason != "NodePorts" {
 			t.Errorf("status is %s, %s: %s", q.Status.Phase, q.Status.Reason, q.Status.Message)
+		}
+	})
+}
+
+// TestPreemption checks that lesser pods make room for a critical one, and no more of them than needed.
+func TestPreemption(t *testing.T) {
+	cpu := func(name, cpu string, priority int32) *corev1.Pod {
+		return newPod(name, func(p *corev1.Pod) {
+			p.Spec.Priority = &priority
+			p.Spec.Containers[0].Name = name
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		})
+	}
+	inWorld(t, simulated.Config{}, func(w *world) {
+		w.after(2 * time.Second)
+		w.run(cpu("big", "2", 10))
+		w.run(cpu("small", "1", 5))
+		w.run(cpu("other", "1", 20))
+		w.run(cpu("hopeless", "5", 2000000000))
+		w.wantPhase("hopeless", corev1.PodFailed)
+		w.wantPhase("small", corev1.PodRunning)
+		w.run(cpu("system", "2", 2000001000))
+		w.after(time.Second)
+		w.wantPhase("system", corev1.PodRunning)
+		w.wantPhase("small", corev1.PodRunning)
+		w.wantPhase("other", corev1.PodRunning)
+		p := w.pod("big")
+		if p.Status.Phase != corev1.PodFailed || p.Status.Reason != "Preempting" || p.Status.Message != "Preempted in order to admit critical pod" {
+			t.Errorf("status is %s, %s: %s", p.Status.Phase, p.Status.Reason, p.Status.Message)
+		}
+		w.wantCondition("big", corev1.DisruptionTarget, corev1.ConditionTrue, "TerminationByKubelet")
+		w.wantEvent("Preempting", "Preempted in order to admit critical pod")
+	})
+}
+
+// TestAdmissionTogether checks that of pods that come at once as many run as fit.
+func TestAdmissionTogether(t *testing.T) {
+	inWorld(t, simulated.Config{}, func(w *world) {
+		w.after(2 * time.Second)
+		for i := range 10 {
+			w.create(newPod(fmt.Sprintf("p%d", i), first(func(c *corev1.Container) {
+				c.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+			})))
+		}
+		w.after(2 * time.Second)
+		phases := map[corev1.PodPhase]int{}
+		for i := range 10 {
+			phases[w.pod(fmt.Sprintf("p%d", i)).Status.Phase]++
+		}
+		if phases[corev1.PodRunning] != 4 || phases[corev1.PodFailed] != 6 {
+			t.Errorf("of ten pods of one core each on four cores are %v", phases)
 		}
 	})
 }

@@ -126,7 +126,7 @@ func (n *Node) podStatus(p *pod, api *corev1.Pod, plan plan) *corev1.PodStatus {
 }
 
 func refusalMessage(r *refusal) string {
-	if r.reason == "DeadlineExceeded" || r.reason == "Evicted" {
+	if r.reason == "DeadlineExceeded" || r.reason == preempting {
 		return r.message
 	}
 	return "Pod was rejected: " + r.message
@@ -437,6 +437,12 @@ func (n *Node) conditions(p *pod, api *corev1.Pod, out *corev1.PodStatus, plan p
 	set := []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: truth(network && !p.finished)}, initialized, podReady, ready}
 	if !slices.ContainsFunc(out.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled }) {
 		set = append(set, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
+	}
+	if p.refusal != nil && p.refusal.reason == preempting {
+		set = append(set, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet,
+			Message: "Pod was preempted by Kubelet to accommodate a critical pod.",
+		})
 	}
 	var conditions []corev1.PodCondition
 	now := metav1.NewTime(time.Now().Truncate(time.Second))

@@ -38,10 +38,13 @@ func grace(api *corev1.Pod) time.Duration {
 func (n *Node) stopPod(ctx context.Context, p *pod, api *corev1.Pod) {
 	p.mu.Lock()
 	live := p.live()
+	deadline := time.Now().Add(grace(api))
+	if p.refusal != nil && p.refusal.reason == preempting {
+		deadline = time.Now() // a critical pod waits
+	}
 	p.mu.Unlock()
 	var sidecars []stopping
 	var wg sync.WaitGroup
-	deadline := time.Now().Add(grace(api))
 	for _, status := range live {
 		name := status.Labels[labelContainerName]
 		if status.State == cri.ContainerState_CONTAINER_CREATED {

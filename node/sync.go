@@ -28,9 +28,7 @@ func (n *Node) sync(ctx context.Context, uid types.UID) (time.Duration, error) {
 		return n.syncGone(p, seen)
 	}
 	n.readExits(p, api)
-	if !p.admitted {
-		n.admit(p, api)
-	}
+	n.admit(p, api)
 	after := n.checkDeadline(p, api)
 	plan := n.plan(p, api)
 	n.syncProbes(p, api, plan)
@@ -134,7 +132,7 @@ func notFound(err error) bool { return status.Code(err) == codes.NotFound }
 
 // checkDeadline refuses a pod whose activeDeadlineSeconds are over, and returns how long it has otherwise.
 func (n *Node) checkDeadline(p *pod, api *corev1.Pod) time.Duration {
-	if api.Spec.ActiveDeadlineSeconds == nil || p.refusal != nil || terminal(api) {
+	if api.Spec.ActiveDeadlineSeconds == nil || p.refused() || terminal(api) {
 		return 0
 	}
 	start := p.started
@@ -146,7 +144,7 @@ func (n *Node) checkDeadline(p *pod, api *corev1.Pod) time.Duration {
 	}
 	left := time.Until(start.Add(time.Duration(*api.Spec.ActiveDeadlineSeconds) * time.Second))
 	if left <= 0 {
-		p.refusal = &refusal{"DeadlineExceeded", "Pod was active on the node longer than the specified deadline"}
+		p.refuse(&refusal{"DeadlineExceeded", "Pod was active on the node longer than the specified deadline"})
 		n.event(api, "", corev1.EventTypeNormal, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 		return 0
 	}
