@@ -259,6 +259,9 @@ func (s *Server) deleteCollection(ctx context.Context, t *target, opts *metav1.D
 
 // post answers a create with rules of its own.
 func (x *exchange) post(p request.Poster) error {
+	if f, ok := negotiate(x.r, false); !ok || f.view != whole {
+		return notAcceptable(typeJSON, typeYAML, typeProtobuf) // an answer of this kind is no object that a table could show
+	}
 	encoding, err := bodyEncoding(x.r)
 	if err != nil {
 		return err

@@ -34,6 +34,7 @@ func deployments() *api.Resource {
 			d := obj.(*appsv1.Deployment)
 			return append(validateDeployment(d), selectorUnchanged(d.Spec.Selector, old.(*appsv1.Deployment).Spec.Selector)...)
 		},
+		PrepareStatusUpdate:  func(obj, old api.Object) { obj.SetLabels(old.GetLabels()) },
 		ValidateStatusUpdate: validateDeploymentStatus,
 		Warnings: func(obj, old api.Object) []string {
 			var oldTemplate *corev1.PodTemplateSpec

@@ -328,7 +328,6 @@ func validateServiceStatus(obj, _ api.Object) field.ErrorList {
 		return p.list
 	}
 	p.all(ValidateLoadBalancerStatus(&svc.Status.LoadBalancer, path))
-	p.all(metavalidation.ValidateConditions(svc.Status.Conditions, field.NewPath("status", "conditions")))
 	return p.list
 }
 

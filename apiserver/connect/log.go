@@ -1,12 +1,17 @@
 package connect
 
 import (
+	"context"
+	"encoding/base64"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/gorilla/websocket"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -90,6 +95,66 @@ func (x *connector) logs(w http.ResponseWriter, r *http.Request, info *request.I
 	}
 	target.Path = "/containerLogs/" + pod.Namespace + "/" + pod.Name + "/" + name
 	target.RawQuery = options.Encode()
+	if strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return x.logSocket(w, r, target)
+	}
 	forward(w, r, target, x.nodes, nil)
 	return nil
+}
+
+// logSocket sends a log as the messages of a WebSocket, one for each piece as it comes: plain, or in Base64 where the client
+// asks for that subprotocol.
+func (x *connector) logSocket(w http.ResponseWriter, r *http.Request, target *url.URL) error {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return err
+	}
+	res, err := x.nodes.RoundTrip(req)
+	if err != nil {
+		return apierrors.NewServiceUnavailable("error trying to reach service: " + err.Error())
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		text, err := io.ReadAll(io.LimitReader(res.Body, 1<<16))
+		if err != nil {
+			return err
+		}
+		return apierrors.NewGenericServerResponse(res.StatusCode, "get", schema.GroupResource{Resource: "pods"}, "", strings.TrimSpace(string(text)), 0, true)
+	}
+	upgrader := websocket.Upgrader{
+		Subprotocols: []string{"", "binary.k8s.io", "base64.binary.k8s.io"}, CheckOrigin: func(*http.Request) bool { return true },
+	}
+	conn, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return nil // the upgrader has answered
+	}
+	defer conn.Close()
+	go func() {
+		// A client says nothing but that it leaves.
+		defer cancel()
+		for {
+			if _, _, err := conn.ReadMessage(); err != nil {
+				return
+			}
+		}
+	}()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := res.Body.Read(buf)
+		if n > 0 {
+			kind, message := websocket.BinaryMessage, buf[:n]
+			if conn.Subprotocol() == "base64.binary.k8s.io" {
+				kind, message = websocket.TextMessage, base64.StdEncoding.AppendEncode(nil, buf[:n])
+			}
+			if conn.WriteMessage(kind, message) != nil {
+				return nil // the client left
+			}
+		}
+		if err != nil {
+			_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+			return nil
+		}
+	}
 }

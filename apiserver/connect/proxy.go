@@ -173,7 +173,7 @@ func (x *connector) proxy(w http.ResponseWriter, r *http.Request, info *request.
 	}
 	target.Path, target.RawQuery = cmp.Or(info.Rest, "/"), r.URL.RawQuery
 	if r.Header.Get("Upgrade") == "" {
-		transport = &utilproxy.Transport{Scheme: "https", Host: r.Host, PathPrepend: path.Clean(base), RoundTripper: transport}
+		transport = &utilproxy.Transport{PathPrepend: path.Clean(base), RoundTripper: transport} // links stay relative to the server
 	}
 	forward(w, r, target, transport, nil)
 	return nil
