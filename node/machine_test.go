@@ -110,7 +110,7 @@ func TestMachine(t *testing.T) {
 	m.create(stay)
 
 	ended := m.await("once", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
-	if s := ended.Status.ContainerStatuses[0].State.Terminated; s == nil || s.ExitCode != 3 || s.Reason != "Error" || !strings.Contains(s.Message, "from the map\nlast words\n") {
+	if s := ended.Status.ContainerStatuses[0].State.Terminated; s == nil || s.ExitCode != 3 || s.Reason != "Error" || !strings.Contains(s.Message, "from the map\n") || !strings.Contains(s.Message, "last words\n") {
 		t.Errorf("ended container is %v", ended.Status.ContainerStatuses[0].State)
 	}
 	running := m.await("stay", ready)

@@ -165,11 +165,17 @@ func (n *Node) preparePod(ctx context.Context, p *pod, api *corev1.Pod) error {
 			return &podError{"FailedToMakePodDataDirectories", fmt.Errorf("error making pod data directories: %w", err)}
 		}
 	}
+	p.mu.Lock()
+	p.refreshVolumes = false // whatever changes from here on is looked at again
+	if p.api != nil {
+		api = p.api
+	}
+	p.mu.Unlock()
 	if err := n.volumes.Setup(ctx, api); err != nil {
 		return &podError{"FailedMount", err}
 	}
 	p.mu.Lock()
-	p.mounted, p.refreshVolumes = true, false
+	p.mounted = true
 	p.mu.Unlock()
 	return nil
 }
@@ -186,6 +192,9 @@ func (n *Node) podLogDir(api *corev1.Pod) string {
 func (n *Node) refreshPodVolumes(ctx context.Context, p *pod, api *corev1.Pod) {
 	p.mu.Lock()
 	p.refreshVolumes, p.volumesAt = false, time.Time{}
+	if p.api != nil {
+		api = p.api // what was planned with may be older than the wish to refresh
+	}
 	p.mu.Unlock()
 	if n.volumes == nil {
 		return
