@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -159,7 +160,7 @@ func TestSecurity(t *testing.T) {
 		if sc.GetRunAsUser().GetValue() != 1001 || sc.GetRunAsGroup().GetValue() != 2000 || !sc.ReadonlyRootfs || !sc.NoNewPrivs || sc.Privileged {
 			t.Errorf("security context is %+v", sc)
 		}
-		if diff := cmp.Diff([]int64{3000, 4000}, sortedInts(sc.SupplementalGroups)); diff != "" {
+		if diff := cmp.Diff([]int64{3000, 4000}, slices.Sorted(slices.Values(sc.SupplementalGroups))); diff != "" {
 			t.Errorf("groups (-want +have):\n%s", diff)
 		}
 		if diff := cmp.Diff([]string{"NET_ADMIN"}, sc.GetCapabilities().GetAddCapabilities()); diff != "" {
@@ -180,16 +181,6 @@ func TestSecurity(t *testing.T) {
 			t.Errorf("security context of a privileged container is %+v", privileged)
 		}
 	})
-}
-
-func sortedInts(list []int64) []int64 {
-	out := append([]int64(nil), list...)
-	for i := range out {
-		for j := i; j > 0 && out[j] < out[j-1]; j-- {
-			out[j], out[j-1] = out[j-1], out[j]
-		}
-	}
-	return out
 }
 
 func TestRunAsNonRoot(t *testing.T) {

@@ -80,26 +80,26 @@ func TestResolvConf(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*corev1.PodSpec)
-		want   cri.DNSConfig
+		want   *cri.DNSConfig
 	}{
-		{"cluster first", func(s *corev1.PodSpec) {}, cri.DNSConfig{
+		{"cluster first", func(s *corev1.PodSpec) {}, &cri.DNSConfig{
 			Servers: []string{"10.96.0.10"}, Searches: []string{"default.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.org"}, Options: []string{"ndots:5"},
 		}},
-		{"default", func(s *corev1.PodSpec) { s.DNSPolicy = corev1.DNSDefault }, cri.DNSConfig{
+		{"default", func(s *corev1.PodSpec) { s.DNSPolicy = corev1.DNSDefault }, &cri.DNSConfig{
 			Servers: []string{"192.0.2.99"}, Searches: []string{"example.org"}, Options: []string{"ndots:3"},
 		}},
-		{"cluster first on the node's network", func(s *corev1.PodSpec) { s.HostNetwork = true }, cri.DNSConfig{
+		{"cluster first on the node's network", func(s *corev1.PodSpec) { s.HostNetwork = true }, &cri.DNSConfig{
 			Servers: []string{"192.0.2.99"}, Searches: []string{"example.org"}, Options: []string{"ndots:3"},
 		}},
 		{"cluster first with the node's network", func(s *corev1.PodSpec) {
 			s.HostNetwork, s.DNSPolicy = true, corev1.DNSClusterFirstWithHostNet
-		}, cri.DNSConfig{
+		}, &cri.DNSConfig{
 			Servers: []string{"10.96.0.10"}, Searches: []string{"default.svc.cluster.local", "svc.cluster.local", "cluster.local", "example.org"}, Options: []string{"ndots:5"},
 		}},
 		{"none", func(s *corev1.PodSpec) {
 			s.DNSPolicy = corev1.DNSNone
 			s.DNSConfig = &corev1.PodDNSConfig{Nameservers: []string{"192.0.2.1"}, Searches: []string{"x.example"}, Options: []corev1.PodDNSConfigOption{{Name: "edns0"}, {Name: "ndots", Value: new("1")}}}
-		}, cri.DNSConfig{Servers: []string{"192.0.2.1"}, Searches: []string{"x.example"}, Options: []string{"edns0", "ndots:1"}}},
+		}, &cri.DNSConfig{Servers: []string{"192.0.2.1"}, Searches: []string{"x.example"}, Options: []string{"edns0", "ndots:1"}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inWorldOnDisk(t, func(w *world, dir string) {
