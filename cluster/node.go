@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -207,6 +208,7 @@ func removeCgroups(root string) error {
 		if _, err := os.Stat(top); err != nil {
 			continue
 		}
+		killTree(top)
 		err := removeTree(top)
 		for deadline := time.Now().Add(10 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline); err = removeTree(top) {
 			time.Sleep(20 * time.Millisecond)
@@ -218,6 +220,25 @@ func removeCgroups(root string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// killTree kills what is left of a node's containers: all in their cgroups belongs to it.
+func killTree(top string) {
+	_ = filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return nil
+		}
+		data, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+		if err != nil {
+			return nil
+		}
+		for line := range strings.Lines(string(data)) {
+			if pid, err := strconv.Atoi(strings.TrimSpace(line)); err == nil && pid > 1 {
+				_ = unix.Kill(pid, unix.SIGKILL) // it may have ended by itself
+			}
+		}
+		return nil
+	})
 }
 
 // removeTree removes a cgroup and those below it, the deepest first.
