@@ -35,8 +35,9 @@ func HTTP(ctx context.Context, target *url.URL, header http.Header, host string)
 		timeout = max(time.Until(deadline), time.Nanosecond)
 		inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
-		defer context.AfterFunc(ctx, func() {
-			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		outer := ctx
+		defer context.AfterFunc(outer, func() {
+			if !errors.Is(outer.Err(), context.DeadlineExceeded) {
 				cancel()
 			}
 		})()

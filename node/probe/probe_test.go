@@ -51,7 +51,7 @@ func TestHTTP(t *testing.T) {
 		{name: "redirect to another host is good", path: "/away", output: probe.Redirected + ", Response body: "},
 		{name: "headers", path: "/agent?a=b", output: "example.org mine yes a=b",
 			header: http.Header{"User-Agent": {"mine"}, "X-Custom": {"yes"}}, host: "example.org"},
-		{name: "timeout", path: "/slow", err: "(Client.Timeout exceeded while awaiting headers)"},
+		{name: "timeout", path: "/slow", err: "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
