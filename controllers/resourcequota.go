@@ -14,6 +14,10 @@ import (
 	"proa/internal/quota"
 )
 
+// recount is how long after a charge of admission the objects are counted again: the charged one is committed later, or
+// refused by something else.
+const recount = 10 * time.Second
+
 // resourceQuotas counts what the objects of a namespace use, so that admission can refuse what would be too much.
 type resourceQuotas struct {
 	Deps
@@ -28,37 +32,48 @@ func newResourceQuotas(d Deps) Controller {
 
 func (c *resourceQuotas) Run(ctx context.Context) error {
 	c.quotas = c.access.Lister(ctx)
-	scopes := []client.Scope{c.access.Scope()}
+	var scopes []client.Scope
 	for r := range c.counted() {
 		scopes = append(scopes, client.Scope{Resource: r})
 	}
 	note := func(e client.Event) {
 		if q, ok := e.Object().(*corev1.ResourceQuota); ok {
-			c.queue.Add(q.Namespace + "/" + q.Name)
-			return
+			old, known := e.Old.(*corev1.ResourceQuota)
+			switch key := q.Namespace + "/" + q.Name; {
+			case !known || !equality.Semantic.DeepEqual(old.Spec, q.Spec):
+				c.queue.Add(key)
+			case e.New != nil:
+				c.queue.AddAfter(key, recount) // admission charged something that may be in the store by then, or never
+			}
 		}
-		// A new object has been counted by admission; what frees something has not.
 		if e.Old == nil {
+			// A new object has been counted by admission; what frees something has not.
+			c.concern(e, func(key string) { c.queue.AddAfter(key, recount) })
 			return
 		}
 		pod, isPod := e.New.(*corev1.Pod)
 		if e.New != nil && e.Resource.Plural != "services" && e.Resource.Plural != "persistentvolumeclaims" && !(isPod && (podEnded(pod) || pod.DeletionTimestamp != nil)) {
 			return
 		}
-		for q := range c.quotas.All(e.Old.GetNamespace()) {
-			if quota.Counted(e.Resource.GroupResource(), q.Spec.Hard) {
-				c.queue.Add(q.Namespace + "/" + q.Name)
-			}
-		}
+		c.concern(e, c.queue.Add)
 	}
 	return loop(ctx, c.Deps, c.queue, 3, c.sync, note, scopes...)
 }
 
-// counted yields the kinds whose objects quotas may count: all that live in namespaces.
+// concern calls add for every quota that may count the object of e.
+func (c *resourceQuotas) concern(e client.Event, add func(key string)) {
+	for q := range c.quotas.All(e.Object().GetNamespace()) {
+		if quota.Counted(e.Resource.GroupResource(), q.Spec.Hard) {
+			add(q.Namespace + "/" + q.Name)
+		}
+	}
+}
+
+// counted yields the kinds whose objects quotas may count: all that live in namespaces, quotas themselves among them.
 func (c *resourceQuotas) counted() func(yield func(*api.Resource) bool) {
 	return func(yield func(*api.Resource) bool) {
 		for r := range c.Client.Table().All() {
-			if r.Namespaced && !r.Virtual && r.Serves("list") && r.Plural != "events" && r.Plural != "resourcequotas" && !yield(r) {
+			if r.Namespaced && !r.Virtual && r.Serves("list") && r.Plural != "events" && !yield(r) {
 				return
 			}
 		}
