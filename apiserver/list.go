@@ -218,6 +218,14 @@ func (x *exchange) list() error {
 }
 
 func (x *exchange) writeList(f format, p *page) error {
+	if f.view == whole && x.v.version == nil && !f.pretty && f.encoding != asYAML && !acceptsGzip(x.r) {
+		parts, err := x.listParts(f, p)
+		if err != nil {
+			return err
+		}
+		parts.send(x.w, x.r, f)
+		return nil
+	}
 	data, err := x.encodeList(f, p)
 	if err != nil {
 		return err
@@ -250,70 +258,21 @@ func (x *exchange) encodeList(f format, p *page) ([]byte, error) {
 	case partialView:
 		return nil, apierrors.NewBadRequest("you requested PartialObjectMetadata, but the requested object is a list")
 	}
-	kind := x.v.gvk
-	kind.Kind += "List"
 	if x.v.version != nil {
-		return x.convertedList(f, kind, p)
+		return x.convertedList(f, x.v.listKind(), p)
+	}
+	parts, err := x.listParts(f, p)
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, 0, parts.size+1)
+	for part := range parts.all {
+		data = append(data, part...)
 	}
 	if f.encoding == asProtobuf {
-		return wireList(kind, p)
+		return data, nil
 	}
-	return jsonList(f, kind, p)
-}
-
-// jsonList puts a list together from the objects' encoded forms.
-func jsonList(f format, kind schema.GroupVersionKind, p *page) ([]byte, error) {
-	meta := p.meta()
-	head, err := json.Marshal(meta)
-	if err != nil {
-		return nil, err
-	}
-	size := 128 + len(head)
-	bodies := make([][]byte, len(p.objects))
-	for i, o := range p.objects {
-		if bodies[i], err = o.bodyJSON(); err != nil {
-			return nil, err
-		}
-		size += len(bodies[i]) + 1
-	}
-	dst := make([]byte, 0, size)
-	dst = append(dst, `{"kind":"`+kind.Kind+`","apiVersion":"`+kind.GroupVersion().String()+`","metadata":`...)
-	dst = append(dst, head...)
-	dst = append(dst, `,"items":[`...)
-	for i, body := range bodies {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst = append(dst, body...)
-	}
-	return finish(f, append(dst, "]}"...))
-}
-
-// wireList does the same in protobuf: in every list kind, field 1 is the metadata and field 2 the items.
-func wireList(kind schema.GroupVersionKind, p *page) ([]byte, error) {
-	meta := p.meta()
-	head, err := meta.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	size := len(head) + 16
-	bodies := make([][]byte, len(p.objects))
-	for i, o := range p.objects {
-		if bodies[i], err = o.bodyWire(); err != nil {
-			return nil, err
-		}
-		size += len(bodies[i]) + 1 + uvarintLen(len(bodies[i]))
-	}
-	size = 1 + uvarintLen(len(head)) + len(head)
-	for _, b := range bodies {
-		size += 1 + uvarintLen(len(b)) + len(b)
-	}
-	dst := appendEnvelope(make([]byte, 0, size+128), kind, size)
-	dst = fieldBytes(dst, 1, head)
-	for _, b := range bodies {
-		dst = fieldBytes(dst, 2, b)
-	}
-	return append(dst, envelopeTail...), nil
+	return finish(f, data[:len(data)-1])
 }
 
 // convertedList is a list in another version than the stored one.

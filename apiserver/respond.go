@@ -22,11 +22,15 @@ import (
 // gzipFrom is the size from which answers are compressed for clients that accept it.
 const gzipFrom = 128 << 10
 
+func acceptsGzip(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
+}
+
 // send writes a body.
 func send(w http.ResponseWriter, r *http.Request, code int, f format, data []byte) {
 	header := w.Header()
 	header.Set("Content-Type", f.contentType())
-	if len(data) >= gzipFrom && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	if len(data) >= gzipFrom && acceptsGzip(r) {
 		header.Set("Content-Encoding", "gzip")
 		header.Add("Vary", "Accept-Encoding")
 		w.WriteHeader(code)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,7 +53,7 @@ func (o *object) bodyJSON() ([]byte, error) {
 		return nil, err
 	}
 	if o.json.CompareAndSwap(nil, &data) {
-		o.encodings.add(o, len(data))
+		o.encodings.add(o, false, len(data))
 	}
 	return data, nil
 }
@@ -71,7 +72,7 @@ func (o *object) bodyWire() ([]byte, error) {
 		return nil, err
 	}
 	if o.wire.CompareAndSwap(nil, &data) {
-		o.encodings.add(o, len(data))
+		o.encodings.add(o, true, len(data))
 	}
 	return data, nil
 }
@@ -79,42 +80,46 @@ func (o *object) bodyWire() ([]byte, error) {
 // encodingsLimit bounds the memory of all encoded forms together.
 const encodingsLimit = 48 << 20
 
-// encodings forgets the oldest encoded forms when there are too many.
+// encodings forgets some encoded forms when there are too many: any, because a list that is asked for again and again and
+// is larger than the limit would find nothing were it always the oldest.
 type encodings struct {
 	limit int
 
 	mu   sync.Mutex
 	size int
-	ring []encoding
+	kept []encoding
 }
 
 type encoding struct {
 	object weak.Pointer[object]
+	wire   bool
 	size   int
 }
 
 func newEncodings(limit int) *encodings { return &encodings{limit: limit} }
 
-func (e *encodings) add(o *object, size int) {
+func (e *encodings) add(o *object, wire bool, size int) {
 	if e == nil {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ring = append(e.ring, encoding{weak.Make(o), size})
+	e.kept = append(e.kept, encoding{weak.Make(o), wire, size})
 	e.size += size
-	drop := 0
-	for e.size > e.limit && drop < len(e.ring) {
-		old := e.ring[drop]
-		if o := old.object.Value(); o != nil {
-			o.json.Store(nil)
-			o.wire.Store(nil)
-		}
+	for e.size > e.limit {
+		i, last := rand.IntN(len(e.kept)), len(e.kept)-1
+		old := e.kept[i]
+		e.kept[i], e.kept[last] = e.kept[last], encoding{}
+		e.kept = e.kept[:last]
 		e.size -= old.size
-		drop++
+		switch o := old.object.Value(); {
+		case o == nil:
+		case old.wire:
+			o.wire.Store(nil)
+		default:
+			o.json.Store(nil)
+		}
 	}
-	// Appending moves the slice along; what is before it is freed with the next growth.
-	e.ring = e.ring[drop:]
 }
 
 // Decode reads back what a server has stored of the kinds in table.
