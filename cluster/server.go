@@ -93,6 +93,9 @@ func RunServer(ctx context.Context, config Config) error {
 
 // start brings up the parts in order; what runs when it fails is stopped by the group.
 func (s *server) start(st *store.Store, progress func(string)) error {
+	if err := s.startProfiles(); err != nil {
+		return err
+	}
 	listeners, err := s.listen()
 	if err != nil {
 		return err
