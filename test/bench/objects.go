@@ -51,7 +51,7 @@ func pod(name string) []byte {
 // on it.
 func bigPod(i int) []byte {
 	env := []object{}
-	for n := range 12 {
+	for n := range 4 {
 		env = append(env, object{"name": fmt.Sprintf("SETTING_%d", n), "value": fmt.Sprintf("value-%d-of-%d", n, i)})
 	}
 	container := func(name string) object {
@@ -60,8 +60,6 @@ func bigPod(i int) []byte {
 			"ports":          []object{{"name": "http", "containerPort": 8080}},
 			"resources":      object{"requests": object{"cpu": "100m", "memory": "128Mi"}, "limits": object{"memory": "256Mi"}},
 			"readinessProbe": object{"httpGet": object{"path": "/ready", "port": "http"}, "periodSeconds": 10},
-			"livenessProbe":  object{"httpGet": object{"path": "/live", "port": "http"}, "periodSeconds": 10},
-			"volumeMounts":   []object{{"name": "config", "mountPath": "/etc/shop", "readOnly": true}},
 		}
 	}
 	return encode(object{
@@ -73,7 +71,6 @@ func bigPod(i int) []byte {
 		},
 		"spec": object{
 			"nodeName":   "elsewhere",
-			"volumes":    []object{{"name": "config", "configMap": object{"name": "shop"}}},
 			"containers": []object{container("web")},
 		},
 	})
