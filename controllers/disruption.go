@@ -45,7 +45,8 @@ func (c *disruption) Run(ctx context.Context) error {
 			}
 		case *corev1.Pod:
 			for b := range c.budgets.All(obj.Namespace) {
-				if selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector); err == nil && selector.Matches(labels.Set(obj.Labels)) {
+				selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+				if err == nil && (selector.Matches(labels.Set(obj.Labels)) || e.Old != nil && selector.Matches(labels.Set(e.Old.GetLabels()))) {
 					c.queue.Add(b.Namespace + "/" + b.Name)
 				}
 			}
@@ -138,7 +139,7 @@ func (c *disruption) disrupted(budget *policyv1.PodDisruptionBudget, pods []*cor
 func (c *disruption) counts(ctx context.Context, budget *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (expected, desired int32, err error) {
 	switch {
 	case budget.Spec.MaxUnavailable != nil:
-		if expected, err = c.scale(ctx, pods); err != nil {
+		if expected, err = c.scale(ctx, budget, pods); err != nil {
 			return 0, 0, err
 		}
 		n, err := intstr.GetScaledValueFromIntOrPercent(budget.Spec.MaxUnavailable, int(expected), true)
@@ -146,7 +147,7 @@ func (c *disruption) counts(ctx context.Context, budget *policyv1.PodDisruptionB
 	case budget.Spec.MinAvailable != nil && budget.Spec.MinAvailable.Type == intstr.Int:
 		return int32(len(pods)), budget.Spec.MinAvailable.IntVal, nil
 	case budget.Spec.MinAvailable != nil:
-		if expected, err = c.scale(ctx, pods); err != nil {
+		if expected, err = c.scale(ctx, budget, pods); err != nil {
 			return 0, 0, err
 		}
 		n, err := intstr.GetScaledValueFromIntOrPercent(budget.Spec.MinAvailable, int(expected), true)
@@ -156,13 +157,14 @@ func (c *disruption) counts(ctx context.Context, budget *policyv1.PodDisruptionB
 }
 
 // scale adds up the replicas that the pods' controllers want.
-func (c *disruption) scale(ctx context.Context, pods []*corev1.Pod) (int32, error) {
-	total := int32(0)
+func (c *disruption) scale(ctx context.Context, budget *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (int32, error) {
+	total, unmanaged := int32(0), 0
 	counted := map[string]bool{}
 	for _, p := range pods {
 		owner := metav1.GetControllerOf(p)
 		if owner == nil {
-			continue // a bare pod has no scale
+			unmanaged++ // a bare pod has no scale
+			continue
 		}
 		if counted[string(owner.UID)] {
 			continue
@@ -173,6 +175,9 @@ func (c *disruption) scale(ctx context.Context, pods []*corev1.Pod) (int32, erro
 			return 0, err
 		}
 		total += n
+	}
+	if unmanaged > 0 {
+		c.Events.Eventf(budget, corev1.EventTypeWarning, "UnmanagedPods", "%d of the matching pods have no controller, so the budget cannot be computed from a number of replicas; set .spec.minAvailable to an integer to have them counted", unmanaged)
 	}
 	return total, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,7 +24,9 @@ const maxEndpoints = 1000
 // endpoints keeps the Endpoints object of every Service with a selector, for clients that do not read EndpointSlices.
 type endpoints struct {
 	Deps
-	queue    *queue.Queue[string]
+	queue *queue.Queue[string]
+	// left holds the Services that went away, whose Endpoints go with them whoever wrote these.
+	left     sync.Map
 	services client.TypedLister[*corev1.Service]
 	pods     client.TypedLister[*corev1.Pod]
 }
@@ -36,6 +39,9 @@ func (c *endpoints) Run(ctx context.Context) error {
 	note := func(e client.Event) {
 		switch obj := e.Object().(type) {
 		case *corev1.Service, *corev1.Endpoints:
+			if _, ok := e.Old.(*corev1.Service); ok && e.New == nil {
+				c.left.Store(obj.GetNamespace()+"/"+obj.GetName(), true)
+			}
 			c.queue.Add(obj.GetNamespace() + "/" + obj.GetName())
 		case *corev1.Pod:
 			for _, key := range servicesOfChange(c.services, e) {
@@ -53,14 +59,17 @@ func (c *endpoints) sync(ctx context.Context, key string) (time.Duration, error)
 	service, ok := c.services.Get(namespace, name)
 	old, exists := access.Lister(ctx).Get(namespace, name)
 	if !ok {
-		// Objects with the leader election annotation, or made by hand for no Service, are not ours.
-		if exists && old.Annotations[corev1.EndpointsLastChangeTriggerTime] != "" {
+		// Objects made by hand for no Service are not ours.
+		_, left := c.left.Load(key)
+		if exists && (left || old.Annotations[corev1.EndpointsLastChangeTriggerTime] != "") {
 			if err := access.Delete(ctx, namespace, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 				return 0, err
 			}
 		}
+		c.left.Delete(key)
 		return 0, nil
 	}
+	c.left.Delete(key)
 	if len(service.Spec.Selector) == 0 || service.Spec.Type == corev1.ServiceTypeExternalName || service.DeletionTimestamp != nil {
 		return 0, nil
 	}

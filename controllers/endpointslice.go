@@ -128,33 +128,24 @@ func (c *endpointSlices) sync(ctx context.Context, key string) (time.Duration, e
 		return 0, nil
 	}
 	wanted := c.wanted(service)
-	for _, s := range present {
-		i := slices.IndexFunc(wanted, func(w *discoveryv1.EndpointSlice) bool {
-			return w.Name == "" && w.AddressType == s.AddressType && samePorts(w.Ports, s.Ports)
-		})
-		if i < 0 {
-			if err := access.Delete(ctx, namespace, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	// Slices with the wanted ports go on; then those with other ports are reused, so that there is no moment without any.
+	spare := present
+	for _, anyPorts := range []bool{false, true} {
+		var rest []*discoveryv1.EndpointSlice
+		for _, s := range spare {
+			i := slices.IndexFunc(wanted, func(w *discoveryv1.EndpointSlice) bool {
+				return w.Name == "" && w.AddressType == s.AddressType && (anyPorts || samePorts(w.Ports, s.Ports))
+			})
+			if i < 0 {
+				rest = append(rest, s)
+				continue
+			}
+			wanted[i].Name = s.Name // taken
+			if err := c.update(ctx, s, wanted[i]); err != nil {
 				return 0, err
 			}
-			continue
 		}
-		next := s.DeepCopy()
-		next.Endpoints, next.Ports = wanted[i].Endpoints, wanted[i].Ports
-		next.Labels, next.OwnerReferences = wanted[i].Labels, wanted[i].OwnerReferences
-		if trigger := wanted[i].Annotations[corev1.EndpointsLastChangeTriggerTime]; trigger != "" {
-			if next.Annotations == nil {
-				next.Annotations = map[string]string{}
-			}
-			next.Annotations[corev1.EndpointsLastChangeTriggerTime] = trigger
-		}
-		wanted[i].Name = s.Name // taken
-		if sameEndpoints(next.Endpoints, s.Endpoints) && equality.Semantic.DeepEqual(next.Ports, s.Ports) &&
-			maps.Equal(next.Labels, s.Labels) && equality.Semantic.DeepEqual(next.OwnerReferences, s.OwnerReferences) {
-			continue
-		}
-		if _, err := access.Update(ctx, next); err != nil && !apierrors.IsNotFound(err) {
-			return 0, err
-		}
+		spare = rest
 	}
 	for _, w := range wanted {
 		if w.Name != "" {
@@ -168,7 +159,29 @@ func (c *endpointSlices) sync(ctx context.Context, key string) (time.Duration, e
 			return 0, err
 		}
 	}
+	for _, s := range spare {
+		if err := access.Delete(ctx, namespace, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return 0, err
+		}
+	}
 	return 0, nil
+}
+
+// update gives a slice the wanted content, if it has another.
+func (c *endpointSlices) update(ctx context.Context, s, wanted *discoveryv1.EndpointSlice) error {
+	next := s.DeepCopy()
+	next.Endpoints, next.Ports = wanted.Endpoints, wanted.Ports
+	next.Labels, next.OwnerReferences = wanted.Labels, wanted.OwnerReferences
+	if sameEndpoints(next.Endpoints, s.Endpoints) && equality.Semantic.DeepEqual(next.Ports, s.Ports) &&
+		maps.Equal(next.Labels, s.Labels) && equality.Semantic.DeepEqual(next.OwnerReferences, s.OwnerReferences) {
+		return nil
+	}
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	next.Annotations[corev1.EndpointsLastChangeTriggerTime] = wanted.Annotations[corev1.EndpointsLastChangeTriggerTime]
+	_, err := client.For[*discoveryv1.EndpointSlice](c.Client).Update(ctx, next)
+	return ignoreGone(err)
 }
 
 func samePorts(a, b []discoveryv1.EndpointPort) bool { return portsKey(a) == portsKey(b) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -193,8 +194,6 @@ func (c *garbageCollector) owners(ctx context.Context, it item, obj api.Object) 
 			return nil, nil, nil, err
 		case owner == nil:
 			dangling = append(dangling, ref.UID)
-		case owner.GetDeletionTimestamp() != nil && slices.Contains(owner.GetFinalizers(), metav1.FinalizerDeleteDependents) && ptr.Deref(ref.BlockOwnerDeletion, false):
-			waiting = append(waiting, ref.UID)
 		case owner.GetDeletionTimestamp() != nil && slices.Contains(owner.GetFinalizers(), metav1.FinalizerDeleteDependents):
 			waiting = append(waiting, ref.UID)
 		default:
@@ -214,8 +213,19 @@ func (c *garbageCollector) collect(ctx context.Context, it item, obj api.Object)
 		return c.release(ctx, it, append(dangling, waiting...))
 	}
 	policy := metav1.DeletePropagationBackground
+	mine := c.dependentsOf(it)
+	if len(waiting) > 0 && c.circular(ctx, mine) {
+		// The owner waits for this object, this one would wait for its dependents, and one of them waits already, in
+		// the end for the owner. Somebody has to give way.
+		if err := c.unblock(ctx, it, obj); err != nil {
+			return err
+		}
+		if obj, err = c.get(ctx, it); obj == nil || err != nil {
+			return err
+		}
+	}
 	switch {
-	case len(waiting) > 0 && c.hasDependents(it):
+	case len(waiting) > 0 && len(mine) > 0:
 		policy = metav1.DeletePropagationForeground
 	case slices.Contains(obj.GetFinalizers(), metav1.FinalizerOrphanDependents):
 		policy = metav1.DeletePropagationOrphan
@@ -232,23 +242,37 @@ func (c *garbageCollector) collect(ctx context.Context, it item, obj api.Object)
 	return err
 }
 
-func (c *garbageCollector) hasDependents(it item) bool {
+// dependentsOf returns who depends on an object, and whether its deletion in the foreground waits for them.
+func (c *garbageCollector) dependentsOf(it item) map[item]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.dependents[it.uid]) > 0
+	return maps.Clone(c.dependents[it.uid])
+}
+
+// circular reports whether one of the dependents waits for its own dependents.
+func (c *garbageCollector) circular(ctx context.Context, dependents map[item]bool) bool {
+	for d := range dependents {
+		if obj, err := c.get(ctx, d); err == nil && obj != nil && obj.GetDeletionTimestamp() != nil && slices.Contains(obj.GetFinalizers(), metav1.FinalizerDeleteDependents) {
+			return true
+		}
+	}
+	return false
+}
+
+// unblock keeps an object's owners from waiting for it.
+func (c *garbageCollector) unblock(ctx context.Context, it item, obj api.Object) error {
+	refs := slices.Clone(obj.GetOwnerReferences())
+	for i := range refs {
+		refs[i].BlockOwnerDeletion = ptr.To(false)
+	}
+	return c.patch(ctx, it, obj, map[string]any{"ownerReferences": refs})
 }
 
 // foreground deletes the dependents of an object that waits for them, and lets it go once none blocks it.
 func (c *garbageCollector) foreground(ctx context.Context, it item, obj api.Object) error {
-	c.mu.Lock()
 	blocked := false
-	var list []item
-	for d, blocks := range c.dependents[it.uid] {
+	for d, blocks := range c.dependentsOf(it) {
 		blocked = blocked || blocks
-		list = append(list, d)
-	}
-	c.mu.Unlock()
-	for _, d := range list {
 		c.queue.Add(d)
 	}
 	if blocked {
@@ -259,13 +283,7 @@ func (c *garbageCollector) foreground(ctx context.Context, it item, obj api.Obje
 
 // orphan takes an object off its dependents and then lets it go.
 func (c *garbageCollector) orphan(ctx context.Context, it item, obj api.Object) error {
-	c.mu.Lock()
-	var list []item
-	for d := range c.dependents[it.uid] {
-		list = append(list, d)
-	}
-	c.mu.Unlock()
-	for _, d := range list {
+	for d := range c.dependentsOf(it) {
 		if err := c.release(ctx, d, []types.UID{it.uid}); err != nil {
 			return fmt.Errorf("orphan %s %s: %w", d.resource.Key(), d.name, err)
 		}

@@ -18,6 +18,9 @@ import (
 	"proa/internal/queue"
 )
 
+// contentChanged is how long changes of a namespace's content are gathered before its conditions follow.
+const contentChanged = time.Second
+
 // namespaces empties namespaces that are being deleted and then lets them go.
 type namespaces struct {
 	Deps
@@ -39,11 +42,14 @@ func (c *namespaces) Run(ctx context.Context) error {
 			}
 			return
 		}
-		// Something in a namespace went away: it may have been the last.
+		ns, ok := terminating.Get("", e.Object().GetNamespace())
+		if !ok || ns.DeletionTimestamp == nil {
+			return
+		}
 		if e.New == nil {
-			if ns, ok := terminating.Get("", e.Old.GetNamespace()); ok && ns.DeletionTimestamp != nil {
-				c.queue.Add(ns.Name)
-			}
+			c.queue.Add(ns.Name) // it may have been the last
+		} else {
+			c.queue.AddAfter(ns.Name, contentChanged)
 		}
 	}, scopes...)
 }
@@ -71,20 +77,19 @@ func (c *namespaces) sync(ctx context.Context, name string) (time.Duration, erro
 	if !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return 0, nil
 	}
-	left, wait := c.empty(ctx, name)
-	if updated := ns.DeepCopy(); true {
-		left.conditions(updated)
-		if !equality.Semantic.DeepEqual(updated.Status, ns.Status) {
-			if ns, err = access.UpdateStatus(ctx, updated); err != nil {
-				return 0, ignoreGone(err)
-			}
+	left := c.empty(ctx, name)
+	updated := ns.DeepCopy()
+	left.conditions(updated)
+	if !equality.Semantic.DeepEqual(updated.Status, ns.Status) {
+		if ns, err = access.UpdateStatus(ctx, updated); err != nil {
+			return 0, ignoreGone(err)
 		}
 	}
 	if len(left.failures) > 0 {
 		return 0, fmt.Errorf("empty namespace %s: %s", name, strings.Join(left.failures, "; "))
 	}
 	if len(left.remaining) > 0 {
-		return wait, nil
+		return 0, nil // what is left will be heard of when it goes or changes
 	}
 	done := ns.DeepCopy()
 	done.Spec.Finalizers = slices.DeleteFunc(done.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
@@ -106,11 +111,9 @@ type leftovers struct {
 	failures   []string
 }
 
-// empty deletes what is in a namespace, pods last but one so that their controllers are gone, and counts what remains.
-// The delay is when to look again even if nothing is heard of: pods may take their grace period.
-func (c *namespaces) empty(ctx context.Context, name string) (leftovers, time.Duration) {
+// empty deletes what is in a namespace and counts what remains.
+func (c *namespaces) empty(ctx context.Context, name string) leftovers {
 	left := leftovers{remaining: map[string]int{}, finalizers: map[string]int{}}
-	wait := time.Duration(0)
 	for r := range c.contents() {
 		objects := slices.Collect(c.Client.Lister(ctx, client.Scope{Resource: r}).All(name))
 		for _, obj := range objects {
@@ -130,12 +133,9 @@ func (c *namespaces) empty(ctx context.Context, name string) (leftovers, time.Du
 			for _, f := range now.GetFinalizers() {
 				left.finalizers[f]++
 			}
-			if grace := now.GetDeletionGracePeriodSeconds(); grace != nil {
-				wait = max(wait, time.Duration(*grace)*time.Second)
-			}
 		}
 	}
-	return left, wait + 5*time.Second
+	return left
 }
 
 // conditions says in the namespace's status what holds it up.
@@ -162,20 +162,28 @@ func (l leftovers) conditions(ns *corev1.Namespace) {
 	set(corev1.NamespaceDeletionGVParsingFailure, false, "", "", "ParsedGroupVersions", "All legacy kube types successfully parsed")
 	set(corev1.NamespaceDeletionContentFailure, len(l.failures) > 0, "ContentDeletionFailed", "Failed to delete all resource types, "+fmt.Sprintf("%d remaining: %s", len(l.failures), strings.Join(l.failures, ", ")),
 		"ContentDeleted", "All content successfully deleted, may be waiting on finalization")
-	set(corev1.NamespaceContentRemaining, len(l.remaining) > 0, "SomeResourcesRemain", "Some resources are remaining: "+list(l.remaining, "%s has %d resource instances"),
+	set(corev1.NamespaceContentRemaining, len(l.remaining) > 0, "SomeResourcesRemain", "Some resources are remaining: "+list(dotted(l.remaining), "%s has %d resource instances"),
 		"ContentRemoved", "All content successfully removed")
 	set(corev1.NamespaceFinalizersRemaining, len(l.finalizers) > 0, "SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "+list(l.finalizers, "%s in %d resource instances"),
 		"ContentHasNoFinalizers", "All content-preserving finalizers finished")
+}
+
+// dotted names resources as upstream's messages do: with a dot at the end when they are of the core group.
+func dotted(counts map[string]int) map[string]int {
+	out := map[string]int{}
+	for name, n := range counts {
+		if !strings.Contains(name, ".") {
+			name += "."
+		}
+		out[name] = n
+	}
+	return out
 }
 
 // list writes counts in the order of their names.
 func list(counts map[string]int, format string) string {
 	var parts []string
 	for name, n := range counts {
-		// Upstream names resources with a dot at the end when they are of the core group.
-		if !strings.Contains(name, ".") && !strings.Contains(name, "/") {
-			name += "."
-		}
 		parts = append(parts, fmt.Sprintf(format, name, n))
 	}
 	slices.Sort(parts)

@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -33,16 +34,17 @@ func (c *nodeIPAM) Run(ctx context.Context) error {
 		node := e.Object().(*corev1.Node)
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		if e.New == nil {
+			// Also what was taken for it but never written.
+			maps.DeleteFunc(c.used, func(_ netip.Prefix, owner string) bool { return owner == node.Name })
+			return
+		}
 		for _, s := range node.Spec.PodCIDRs {
 			if p, err := netip.ParsePrefix(s); err == nil {
-				if e.New == nil {
-					delete(c.used, p)
-				} else {
-					c.used[p] = node.Name
-				}
+				c.used[p.Masked()] = node.Name
 			}
 		}
-		if e.New != nil && len(node.Spec.PodCIDRs) == 0 {
+		if len(node.Spec.PodCIDRs) == 0 {
 			c.queue.Add(node.Name)
 		}
 	}, client.For[*corev1.Node](c.Client).Scope())
@@ -76,12 +78,25 @@ func (c *nodeIPAM) take(pool netip.Prefix, node string) (netip.Prefix, bool) {
 		bits = max(64, pool.Bits())
 	}
 	for p := netip.PrefixFrom(pool.Masked().Addr(), bits); pool.Contains(p.Addr()); p = following(p) {
-		if owner, ok := c.used[p]; !ok || owner == node {
+		if c.free(p, node) {
 			c.used[p] = node
 			return p, true
 		}
 	}
 	return netip.Prefix{}, false
+}
+
+// free reports whether no other node has any part of a range. The caller holds mu.
+func (c *nodeIPAM) free(p netip.Prefix, node string) bool {
+	if owner, ok := c.used[p]; ok {
+		return owner == node
+	}
+	for used := range c.used {
+		if used.Bits() != p.Bits() && used.Overlaps(p) {
+			return false
+		}
+	}
+	return true
 }
 
 // following is the next range of the same size.

@@ -64,7 +64,19 @@ func (c *nodeLifecycle) Run(ctx context.Context) error {
 				c.mu.Unlock()
 				return
 			}
+			old, ok := e.Old.(*corev1.Node)
+			if !ok {
+				c.Events.Eventf(obj, corev1.EventTypeNormal, "RegisteredNode", "Node %s event: Registered Node %s in Controller", obj.Name, obj.Name)
+			}
 			c.queue.Add(obj.Name)
+			if ok && nodeReady(old) != nodeReady(obj) {
+				// The first or the last healthy node decides over evictions on all others.
+				for n := range c.nodes.All("") {
+					if !nodeReady(n) {
+						c.queue.Add(n.Name)
+					}
+				}
+			}
 		case *coordinationv1.Lease:
 			if e.New != nil {
 				c.beat(obj)
@@ -108,7 +120,7 @@ func (c *nodeLifecycle) sync(ctx context.Context, name string) (time.Duration, e
 		node = updated
 	}
 	tainted := node.DeepCopy()
-	tainted.Spec.Taints = nodeTaints(node)
+	tainted.Spec.Taints = nodeTaints(node, c.anyReady())
 	if !equality.Semantic.DeepEqual(tainted.Spec.Taints, node.Spec.Taints) {
 		if _, err := access.Update(ctx, tainted); err != nil {
 			return 0, ignoreGone(err)
@@ -185,8 +197,19 @@ var conditionTaints = []struct {
 	{corev1.NodeNetworkUnavailable, corev1.ConditionTrue, corev1.TaintNodeNetworkUnavailable, false},
 }
 
-// nodeTaints returns the taints the node should have: its own, and those of its conditions and of being cordoned.
-func nodeTaints(node *corev1.Node) []corev1.Taint {
+// anyReady reports whether any node is healthy. When none is, the fault is likely on this side.
+func (c *nodeLifecycle) anyReady() bool {
+	for n := range c.nodes.All("") {
+		if nodeReady(n) {
+			return true
+		}
+	}
+	return false
+}
+
+// nodeTaints returns the taints the node should have: its own, and those of its conditions and of being cordoned. Those
+// that evict pods are left out unless evict.
+func nodeTaints(node *corev1.Node, evict bool) []corev1.Taint {
 	want := map[string]bool{} // key/effect
 	managed := map[string]bool{string(corev1.TaintNodeUnschedulable) + "/NoSchedule": true}
 	if node.Spec.Unschedulable {
@@ -200,7 +223,7 @@ func nodeTaints(node *corev1.Node) []corev1.Taint {
 		for _, c := range node.Status.Conditions {
 			if c.Type == t.condition && c.Status == t.status {
 				want[t.taint+"/NoSchedule"] = true
-				if t.evicts {
+				if t.evicts && evict {
 					want[t.taint+"/NoExecute"] = true
 				}
 			}

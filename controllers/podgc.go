@@ -65,8 +65,10 @@ func (c *podGC) Run(ctx context.Context) error {
 			if obj.Spec.NodeName == "" && obj.DeletionTimestamp != nil {
 				c.queue.Add("")
 			}
-			if e.Old == nil && obj.Spec.NodeName != "" {
-				if _, ok := c.nodes.Get("", obj.Spec.NodeName); !ok {
+			if obj.Spec.NodeName != "" && (e.Old == nil || e.Old.(*corev1.Pod).Spec.NodeName == "" || obj.DeletionTimestamp != nil) {
+				if node, ok := c.nodes.Get("", obj.Spec.NodeName); ok && outOfService(node) && obj.DeletionTimestamp != nil {
+					c.queue.Add(node.Name)
+				} else if !ok {
 					c.queue.AddAfter(obj.Spec.NodeName, orphanQuarantine)
 				}
 			}
@@ -113,8 +115,13 @@ func (c *podGC) sweep(ctx context.Context, name string) error {
 		}
 	}
 	for _, p := range pods {
-		if name != "" && !exists && !podEnded(p) {
-			if err := markDisrupted(ctx, c.Client, p, "DeletionByPodGC", "PodGC: node no longer exists", true); err != nil && !apierrors.IsNotFound(err) {
+		// Pods that stay because of finalizers must not look as if they ran.
+		if !podEnded(p) {
+			reason := ""
+			if name != "" && !exists {
+				reason = "DeletionByPodGC"
+			}
+			if err := markDisrupted(ctx, c.Client, p, reason, "PodGC: node no longer exists", true); err != nil && !apierrors.IsNotFound(err) {
 				return fmt.Errorf("mark pod %s/%s: %w", p.Namespace, p.Name, err)
 			}
 		}
@@ -135,14 +142,17 @@ func (c *podGC) remove(ctx context.Context, p *corev1.Pod) error {
 	return err
 }
 
-// markDisrupted sets the DisruptionTarget condition of a pod that is about to be deleted; fail also ends it.
+// markDisrupted sets the DisruptionTarget condition of a pod that is about to be deleted, unless there is no reason; fail
+// also ends the pod.
 func markDisrupted(ctx context.Context, c client.Interface, pod *corev1.Pod, reason, message string, fail bool) error {
 	next := pod.DeepCopy()
 	cond := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: metav1.Now()}
 	i := slices.IndexFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
-	if i >= 0 {
+	switch {
+	case reason == "":
+	case i >= 0:
 		next.Status.Conditions[i] = cond
-	} else {
+	default:
 		next.Status.Conditions = append(next.Status.Conditions, cond)
 	}
 	if fail {

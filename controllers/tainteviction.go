@@ -51,6 +51,12 @@ func (c *taintEviction) Run(ctx context.Context) error {
 				return
 			}
 			old, _ := e.Old.(*corev1.Pod)
+			if old != nil && old.UID != obj.UID {
+				c.mu.Lock()
+				delete(c.since, key)
+				c.mu.Unlock()
+				old = nil
+			}
 			if obj.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == "" || len(old.Spec.Tolerations) != len(obj.Spec.Tolerations)) {
 				if node, ok := c.nodes.Get("", obj.Spec.NodeName); ok && len(noExecute(node)) > 0 {
 					c.queue.Add(key)
@@ -94,6 +100,7 @@ func tolerance(pod *corev1.Pod, taints []corev1.Taint) (d time.Duration, forever
 					d, forever = s, false
 				}
 			}
+			break // the first toleration that fits a taint counts
 		}
 		if !tolerated {
 			return 0, false

@@ -36,6 +36,12 @@ type cluster struct {
 // startCluster runs the named controllers of List until the test ends.
 func startCluster(t *testing.T, names ...string) *cluster {
 	t.Helper()
+	return startConfigured(t, Config{}, names...)
+}
+
+// startConfigured is startCluster with settings.
+func startConfigured(t *testing.T, config Config, names ...string) *cluster {
+	t.Helper()
 	c := &cluster{Client: clientfake.New(builtin.Table()), t: t}
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -45,7 +51,7 @@ func startCluster(t *testing.T, names ...string) *cluster {
 			continue
 		}
 		recorder := events.New(c, log, e.Name, "")
-		controller := e.New(Deps{Client: c, Log: log, Events: recorder})
+		controller := e.New(Deps{Client: c, Log: log, Events: recorder, Config: config})
 		wg.Go(func() { recorder.Run(ctx) })
 		wg.Go(func() { controller.Run(ctx) })
 	}
