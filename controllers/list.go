@@ -16,6 +16,7 @@ func List() []Entry {
 		{"garbage-collector-controller", "generic-garbage-collector", newGarbageCollector},
 		{"endpointslice-controller", "endpointslice-controller", newEndpointSlices},
 		{"endpoints-controller", "endpoint-controller", newEndpoints},
+		{"endpointslice-mirroring-controller", "endpointslicemirroring-controller", newSliceMirror},
 		{"pod-garbage-collector-controller", "pod-garbage-collector", newPodGC},
 		{"node-lifecycle-controller", "node-controller", newNodeLifecycle},
 		{"taint-eviction-controller", "node-controller", newTaintEviction},
