@@ -3,6 +3,7 @@ package controllers
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"proa/client"
@@ -145,19 +147,20 @@ func (c *podGC) remove(ctx context.Context, p *corev1.Pod) error {
 // markDisrupted sets the DisruptionTarget condition of a pod that is about to be deleted, unless there is no reason; fail
 // also ends the pod.
 func markDisrupted(ctx context.Context, c client.Interface, pod *corev1.Pod, reason, message string, fail bool) error {
-	next := pod.DeepCopy()
-	cond := corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: metav1.Now()}
-	i := slices.IndexFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
-	switch {
-	case reason == "":
-	case i >= 0:
-		next.Status.Conditions[i] = cond
-	default:
-		next.Status.Conditions = append(next.Status.Conditions, cond)
+	status := map[string]any{}
+	if reason != "" {
+		status["conditions"] = []corev1.PodCondition{{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastTransitionTime: metav1.Now(),
+		}}
 	}
 	if fail {
-		next.Status.Phase = corev1.PodFailed
+		status["phase"] = corev1.PodFailed
 	}
-	_, err := client.For[*corev1.Pod](c).UpdateStatus(ctx, next)
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	if err != nil {
+		return err
+	}
+	// The collector may patch the status of pods, not replace it.
+	_, err = client.For[*corev1.Pod](c).Patch(ctx, pod.Namespace, pod.Name, "status", types.StrategicMergePatchType, data)
 	return err
 }
