@@ -41,12 +41,9 @@ func TestNode(t *testing.T) {
 	} else {
 		t.Log("no archive of test images: scripts with [!images] are skipped")
 	}
-	run(t, c, "testdata/node")
-	if t.Failed() {
-		return
-	}
-	// The server is killed in this one: it has the cluster to itself.
-	run(t, c, "testdata/restart")
+	// The scripts of a folder run side by side; a group waits for its own. In the second the server is killed.
+	t.Run("together", func(t *testing.T) { run(t, c, "testdata/node") })
+	t.Run("killed", func(t *testing.T) { run(t, c, "testdata/restart") })
 }
 
 // imageArchive is the conformance kit's image archive, or "" when it has not been made.
