@@ -30,7 +30,7 @@ type Recorder struct {
 	log       *slog.Logger
 	component string
 	host      string
-	queue     chan event
+	queue     chan *event
 }
 
 type event struct {
@@ -43,7 +43,7 @@ type event struct {
 // New returns a recorder for a component ("kubelet", "default-scheduler"); host may be empty. Events are written while
 // Run is running.
 func New(c client.Interface, log *slog.Logger, component, host string) *Recorder {
-	return &Recorder{client: c, log: log, component: component, host: host, queue: make(chan event, backlog)}
+	return &Recorder{client: c, log: log, component: component, host: host, queue: make(chan *event, backlog)}
 }
 
 // Event records that something happened to obj. kind is corev1.EventTypeNormal or EventTypeWarning.
@@ -65,7 +65,7 @@ func (r *Recorder) Record(ref corev1.ObjectReference, kind, reason, message stri
 		message = message[:1021] + "..."
 	}
 	select {
-	case r.queue <- event{ref, kind, reason, message, time.Now()}:
+	case r.queue <- &event{ref, kind, reason, message, time.Now()}:
 	default: // the backlog is full: events are best effort
 	}
 }
@@ -122,7 +122,7 @@ type writer struct {
 	stamp int64
 }
 
-func (w *writer) write(ctx context.Context, e event) {
+func (w *writer) write(ctx context.Context, e *event) {
 	events := client.For[*corev1.Event](w.client)
 	id := identity{e.ref.UID, e.ref.Namespace, e.ref.Name, e.ref.FieldPath, e.kind, e.reason, e.message}
 	if old := w.seen[id]; old != nil {
