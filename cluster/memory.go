@@ -1,0 +1,55 @@
+package cluster
+
+import (
+	"context"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+
+	"proa/store"
+)
+
+const (
+	// manyWrites leave enough garbage to look whether memory is worth returning.
+	manyWrites = 2000
+	// calm is how long at most manyWrites/2 writes make a burst over; heartbeats of a thousand nodes are fewer.
+	calm = 5 * time.Second
+	// worthReturning is the memory, unused or garbage, below which the work of returning it is not.
+	worthReturning = 16 << 20
+)
+
+// returnMemory gives memory back to the machine when the start, and later any burst of writes, is over: Go's collector
+// otherwise keeps what the burst needed until the heap has grown as much again, which at rest is never. It waits for
+// writes and does nothing while there are none.
+func returnMemory(ctx context.Context, st *store.Store) error {
+	for {
+		for revision := int64(-1); ; {
+			if now := st.Revision(); revision >= 0 && now-revision <= manyWrites/2 {
+				break
+			}
+			revision = st.Revision()
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(calm):
+			}
+		}
+		if unused() > worthReturning {
+			debug.FreeOSMemory()
+		}
+		if err := st.Wait(ctx, st.Revision()+manyWrites); err != nil {
+			return nil // the server stops
+		}
+	}
+}
+
+// unused is the memory of the heap that is free but not returned, or garbage as far as the collector knows.
+func unused() int64 {
+	samples := []metrics.Sample{
+		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/live:bytes"},
+	}
+	metrics.Read(samples)
+	value := func(i int) int64 { return int64(samples[i].Value.Uint64()) }
+	return value(0) + value(1) + value(2) - value(3)
+}
