@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -81,7 +82,8 @@ func validationOf(given string) fieldValidation {
 	return fieldValidation(given)
 }
 
-// decodeInto reads a body into an empty object whose kind must be gvk, and returns complaints about unknown fields.
+// decodeInto reads a body into an empty object whose kind must be gvk, and returns complaints about unknown fields. Fields
+// of later releases are unknown ones. In protobuf, unknown fields are dropped without a word, as every reader of it does.
 func decodeInto(data []byte, encoding encodingKind, obj runtime.Object, gvk schema.GroupVersionKind, how fieldValidation) ([]error, error) {
 	var strict []error
 	cannot := func(got schema.GroupVersionKind, err error) error {
@@ -106,6 +108,7 @@ func decodeInto(data []byte, encoding encodingKind, obj runtime.Object, gvk sche
 		if err := u.Unmarshal(body); err != nil {
 			return nil, cannot(got, err)
 		}
+		api.PruneNewer(obj)
 		return nil, nil
 	case asYAML:
 		var err error
@@ -137,7 +140,50 @@ func decodeInto(data []byte, encoding encodingKind, obj runtime.Object, gvk sche
 	if err != nil {
 		return nil, cannot(got, err)
 	}
+	for _, path := range api.PruneNewer(obj) {
+		strict = append(strict, newerField(path))
+	}
 	return strict, expectKind(got, gvk)
+}
+
+// newerField is the path of a field that only later releases have.
+type newerField string
+
+func (f newerField) Error() string { return fmt.Sprintf("unknown field %q", string(f)) }
+
+// dropNewer removes from a document in the general form the newer fields that strict complains about.
+func dropNewer(doc map[string]any, strict []error) {
+	for _, err := range strict {
+		if path, ok := err.(newerField); ok {
+			dropField(doc, string(path))
+		}
+	}
+}
+
+// dropField removes the field at a path such as "spec.containers[1].lifecycle".
+func dropField(doc any, path string) {
+	for path != "" {
+		end := strings.IndexAny(path, ".[")
+		switch {
+		case path[0] == '[':
+			closing := strings.IndexByte(path, ']')
+			list, _ := doc.([]any)
+			i, err := strconv.Atoi(path[1:max(closing, 1)])
+			if err != nil || i >= len(list) {
+				return
+			}
+			doc, path = list[i], path[closing+1:]
+		case end == 0:
+			path = path[1:]
+		default:
+			m, _ := doc.(map[string]any)
+			if end < 0 {
+				delete(m, path)
+				return
+			}
+			doc, path = m[path[:end]], path[end:]
+		}
+	}
 }
 
 // expectKind checks what a body says about itself; it may say nothing.

@@ -193,6 +193,7 @@ func (s *Server) apply(ctx context.Context, r *replace, data []byte, opts *metav
 	if err := complain(func(text string) { request.Warn(ctx, text) }, strict, how); err != nil {
 		return nil, false, err
 	}
+	dropNewer(config.Object, strict)
 	force := opts.Force != nil && *opts.Force
 	m, err := s.fieldManager(t.served, t.subresource)
 	if err != nil {
