@@ -47,6 +47,10 @@ func templatePatch(t *corev1.PodTemplateSpec) ([]byte, error) {
 		return nil, err
 	}
 	m["$patch"] = "replace"
+	// Clients of 1.31 compare the bytes with their own encoding, in which the absent time is null.
+	if meta, ok := m["metadata"].(map[string]any); ok && meta["creationTimestamp"] == nil {
+		meta["creationTimestamp"] = nil
+	}
 	return json.Marshal(map[string]any{"spec": map[string]any{"template": m}})
 }
 

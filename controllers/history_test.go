@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -105,5 +106,17 @@ func TestHistory(t *testing.T) {
 	left, err := h.list(ctx, owner, kind, selector)
 	if err != nil || len(left) != 2 || left[0].Name != b.Name || left[1].Revision != all[len(all)-1].Revision {
 		t.Errorf("%d revisions are left (%v), want the live one and the newest other", len(left), err)
+	}
+}
+
+func TestTemplatePatchIsWhatClientsEncode(t *testing.T) {
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}}
+	got, err := templatePatch(&template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null,"labels":{"a":"b"}},"spec":{"containers":null}}}}`
+	if string(got) != want {
+		t.Errorf("the patch is %s, want %s", got, want)
 	}
 }
