@@ -24,6 +24,8 @@ func List() []Entry {
 		{"disruption-controller", "disruption-controller", newDisruption},
 		{"resourcequota-controller", "resourcequota-controller", newResourceQuotas},
 		{"ttl-after-finished-controller", "ttl-after-finished-controller", newTTLAfterFinished},
+		{"persistentvolumeclaim-protection-controller", "pvc-protection-controller", newPVCProtection},
+		{"persistentvolume-protection-controller", "pv-protection-controller", newPVProtection},
 		{"clusterrole-aggregation-controller", "clusterrole-aggregation-controller", newClusterRoleAggregation},
 	}
 }
