@@ -74,6 +74,9 @@ func NewNamespace(name, bridge string, address netip.Prefix, gateway netip.Addr)
 	if err := connect(host, inside, path, vethName(name), bridge); err != nil {
 		return "", fmt.Errorf("connect namespace %s: %w", name, err)
 	}
+	if err := hairpin(host, vethName(name)); err != nil {
+		return "", fmt.Errorf("connect namespace %s: %w", name, err)
+	}
 	if err := setUp(inside, address, gateway); err != nil {
 		return "", fmt.Errorf("set up namespace %s: %w", name, err)
 	}
@@ -162,6 +165,19 @@ func connect(host, inside *netlink.Handle, path, veth, bridge string) error {
 		return fmt.Errorf("find interface %s: %w", veth, err)
 	}
 	return host.LinkSetUp(link)
+}
+
+// hairpin lets the bridge send a packet back to the node it came from. Where the kernel shows bridged packets to the packet
+// filter, it does so with those that a node sends to a node port of the machine and whose endpoint is on that node again.
+func hairpin(host *netlink.Handle, veth string) error {
+	link, err := host.LinkByName(veth)
+	if err != nil {
+		return fmt.Errorf("find interface %s: %w", veth, err)
+	}
+	if err := host.LinkSetHairpin(link, true); err != nil {
+		return fmt.Errorf("let packets turn at interface %s: %w", veth, err)
+	}
+	return nil
 }
 
 // setUp starts the namespace's interfaces and gives eth0 its address and the default route.

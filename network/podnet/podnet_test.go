@@ -126,6 +126,13 @@ func TestNodes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		cable, err := h.LinkByName(vethName(ns))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if port, err := h.LinkGetProtinfo(cable); err != nil || !port.Hairpin {
+			t.Errorf("node %s cannot reach itself through the machine: %+v, %v", tt.name, port, err)
+		}
 		n, err := New(Config{
 			NodeName: tt.name, NodeIP: netip.MustParsePrefix(tt.addr).Addr(), NetNS: NamespacePath(ns),
 			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
