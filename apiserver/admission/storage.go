@@ -29,8 +29,6 @@ func (StorageObjectInUseProtection) Admit(_ context.Context, a *Attributes) erro
 		finalizer = "kubernetes.io/pvc-protection"
 	case "persistentvolumes":
 		finalizer = "kubernetes.io/pv-protection"
-	case "volumeattributesclasses.storage.k8s.io":
-		finalizer = "kubernetes.io/vac-protection"
 	default:
 		return nil
 	}
