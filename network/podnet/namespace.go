@@ -99,6 +99,9 @@ func DeleteNamespace(name string) error {
 	if e := os.Remove(path); e != nil && !errors.Is(e, os.ErrNotExist) {
 		err = errors.Join(err, e)
 	}
+	if left, e := os.ReadDir(namespaceDir); e == nil && len(left) == 0 {
+		_ = unix.Unmount(namespaceDir, 0) // the last one takes the shared mount with it, unless somebody is in it
+	}
 	return err
 }
 
@@ -115,6 +118,9 @@ func makeNamespace(name string) error {
 			return err
 		}
 	}
+	if err := shareNamespaces(); err != nil {
+		return err
+	}
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread stays in the new namespace and ends
@@ -126,6 +132,26 @@ func makeNamespace(name string) error {
 	}()
 	if err := <-done; err != nil {
 		return fmt.Errorf("make network namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// shareNamespaces makes the folder of namespaces a shared mount, as the command ip netns does before its first one: made
+// later, that mount would hide the namespaces that are there.
+func shareNamespaces() error {
+	if err := os.MkdirAll(namespaceDir, 0o755); err != nil {
+		return err
+	}
+	share := func() error { return unix.Mount("", namespaceDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
+	err := share()
+	if errors.Is(err, unix.EINVAL) { // not a mount yet
+		if err := unix.Mount(namespaceDir, namespaceDir, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", namespaceDir, err)
+		}
+		err = share()
+	}
+	if err != nil {
+		return fmt.Errorf("share %s: %w", namespaceDir, err)
 	}
 	return nil
 }
