@@ -257,7 +257,7 @@ func TestRefusals(t *testing.T) {
 		{"other namespace", "POST", configMaps, "application/json", `{"metadata":{"name":"a","namespace":"b"}}`, 400, "does not match the namespace sent on the request"},
 		{"strict", "POST", configMaps + "?fieldValidation=Strict", "application/json", `{"metadata":{"name":"a"},"foo":1}`, 400, `strict decoding error: unknown field "foo"`},
 		{"label selector", "GET", configMaps + "?labelSelector=a+b+c", "", "", 400, "unable to parse requirement"},
-		{"field selector", "GET", configMaps + "?fieldSelector=spec.x%3D1", "", "", 400, "field label not supported: spec.x"},
+		{"field selector", "GET", configMaps + "?fieldSelector=spec.x%3D1", "", "", 400, `"spec.x" is not a known field selector: only "metadata.name", "metadata.namespace"`},
 		{"future", "GET", configMaps + "?resourceVersion=99&resourceVersionMatch=Exact", "", "", 504, "Too large resource version"},
 		{"continue", "GET", configMaps + "?continue=x", "", "", 400, "continue key is not valid"},
 		{"patch type", "PATCH", configMaps + "/a", "application/json", "{}", 415, ""},

@@ -2,6 +2,9 @@ package apiserver
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -86,17 +89,21 @@ func validationOf(given string) fieldValidation {
 // of later releases are unknown ones. In protobuf, unknown fields are dropped without a word, as every reader of it does.
 func decodeInto(data []byte, encoding encodingKind, obj runtime.Object, gvk schema.GroupVersionKind, how fieldValidation) ([]error, error) {
 	var strict []error
+	// A body that says of what kind it is, or could be of the kind that is wanted, is told apart from one that cannot be
+	// read at all.
 	cannot := func(got schema.GroupVersionKind, err error) error {
-		if got.Empty() {
-			got = gvk
-		}
+		got.Kind = cmp.Or(got.Kind, gvk.Kind)
+		got.Version = cmp.Or(got.Version, gvk.Version)
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, gvk.Kind, err))
+	}
+	unrecognized := func(err error) error {
+		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", gvk.Kind, err, summary(data)))
 	}
 	switch encoding {
 	case asProtobuf:
 		body, got, err := openEnvelope(data)
 		if err != nil {
-			return nil, cannot(got, err)
+			return nil, unrecognized(err)
 		}
 		if err := expectKind(got, gvk); err != nil {
 			return nil, err
@@ -114,7 +121,8 @@ func decodeInto(data []byte, encoding encodingKind, obj runtime.Object, gvk sche
 		var err error
 		plain := data
 		if data, err = yaml.YAMLToJSON(plain); err != nil {
-			return nil, cannot(gvk, err)
+			data = plain
+			return nil, unrecognized(err)
 		}
 		if how != metav1.FieldValidationIgnore {
 			if _, err := yaml.YAMLToJSONStrict(plain); err != nil {
@@ -123,27 +131,48 @@ func decodeInto(data []byte, encoding encodingKind, obj runtime.Object, gvk sche
 		}
 	}
 	if !utf8.Valid(data) {
-		return nil, cannot(gvk, errors.New("the body is not valid UTF-8"))
+		return nil, unrecognized(errors.New("the body is not valid UTF-8"))
 	}
-	if len(bytes.TrimSpace(data)) == 0 {
-		return nil, apierrors.NewBadRequest("the request has no body")
+	more, err := decodeJSON(data, obj, how)
+	if err != nil {
+		var says metav1.TypeMeta
+		if err := json.Unmarshal(data, &says); err != nil {
+			return nil, unrecognized(fmt.Errorf("couldn't get version/kind; json parse error: %w", err))
+		}
+		return nil, cannot(says.GroupVersionKind(), err)
 	}
-	var err error
+	return append(strict, more...), expectKind(obj.GetObjectKind().GroupVersionKind(), gvk)
+}
+
+// decodeJSON is decodeInto for plain JSON, without a look at the kind.
+func decodeJSON(data []byte, obj runtime.Object, how fieldValidation) (strict []error, err error) {
 	if how == metav1.FieldValidationIgnore {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(data, obj)
 	} else {
-		var more []error
-		more, err = kjson.UnmarshalStrict(data, obj)
-		strict = append(strict, more...)
+		strict, err = kjson.UnmarshalStrict(data, obj)
 	}
-	got := obj.GetObjectKind().GroupVersionKind()
 	if err != nil {
-		return nil, cannot(got, err)
+		return nil, err
 	}
 	for _, path := range api.PruneNewer(obj) {
 		strict = append(strict, newerField(path))
 	}
-	return strict, expectKind(got, gvk)
+	return strict, nil
+}
+
+// summary shows the beginning of a body: as text when it looks like JSON, else as digits.
+func summary(data []byte) string {
+	if len(data) == 0 {
+		return "<empty>"
+	}
+	rest := ""
+	if len(data) > 30 {
+		data, rest = data[:30], " ..."
+	}
+	if data[0] == '{' {
+		return string(data) + rest
+	}
+	return hex.EncodeToString(data) + rest
 }
 
 // newerField is the path of a field that only later releases have.

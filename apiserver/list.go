@@ -56,7 +56,7 @@ func decodeContinue(token string) (continuation, error) {
 		err = errors.New("not a token of this server")
 	}
 	if err != nil {
-		return c, apierrors.NewBadRequest(fmt.Sprintf("continue key is not valid: %v", err))
+		return c, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: continue key is not valid: %v", err))
 	}
 	return c, nil
 }
@@ -105,6 +105,8 @@ func (s *Server) list(ctx context.Context, v *served, namespace string, sel *sel
 	scope, start := v.scope(namespace), ""
 	var snap store.Snapshot
 	switch {
+	case opts.Continue != "" && revision > 0:
+		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	case opts.Continue != "":
 		c, err := decodeContinue(opts.Continue)
 		if err != nil {

@@ -116,7 +116,7 @@ func (l *local) Patch(ctx context.Context, r *api.Resource, namespace, name, sub
 		return nil, err
 	}
 	if sub, ok := r.Subresource(subresource); ok && sub.Scale != nil {
-		change, err := scalePatch(string(kind), data)
+		change, err := scalePatch(kind, data, metav1.FieldValidationIgnore, func(string) {})
 		if err != nil {
 			return nil, err
 		}

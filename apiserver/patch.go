@@ -3,9 +3,12 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"mime"
 	"net/http"
+	"slices"
+	"strings"
+	"sync"
 	"unicode/utf8"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -14,8 +17,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -27,15 +33,11 @@ import (
 const maxOperations = 10000
 
 func (x *exchange) patch() error {
-	media, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
-	kind := types.PatchType(media)
+	kind := patchType(x.r.Header.Get("Content-Type"))
 	switch kind {
 	case types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType:
 	default:
-		err = unsupportedMedia(string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType))
-	}
-	if err != nil {
-		return err
+		return unsupportedMedia(string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType))
 	}
 	var opts metav1.PatchOptions
 	if err := x.s.decodeOptions(x.r.URL.Query(), &opts); err != nil {
@@ -51,6 +53,12 @@ func (x *exchange) patch() error {
 		return err
 	}
 	return x.writeObject(createdCode(created), o)
+}
+
+// patchType is the kind of patch that a content type names. Its parameters do not matter.
+func patchType(contentType string) types.PatchType {
+	media, _, _ := strings.Cut(contentType, ";")
+	return types.PatchType(strings.TrimSpace(media))
 }
 
 // patch changes an object, through t's subresource.
@@ -70,11 +78,11 @@ func (s *Server) patch(ctx context.Context, t *target, kind types.PatchType, dat
 	if kind == types.ApplyYAMLPatchType {
 		return s.apply(ctx, r, data, opts)
 	}
-	change, err := patcher(t.served, kind, data)
+	change, complaints, err := patcher(t.served, kind, data, how)
 	if err != nil {
 		return nil, false, err
 	}
-	r.manage = s.manage(t)
+	r.manage, r.keepsUID = s.manage(t), true
 	r.change = func(old api.Object) (api.Object, error) {
 		shown, err := t.fromStorage(old)
 		if err != nil {
@@ -89,22 +97,22 @@ func (s *Server) patch(ctx context.Context, t *target, kind types.PatchType, dat
 			return nil, err
 		}
 		obj := t.newObject()
-		strict, err := decodeInto(patched, asJSON, obj, t.gvk, how)
+		strict, err := decodeJSON(patched, obj, how)
 		if err != nil {
-			if status, ok := err.(*apierrors.StatusError); ok && status.ErrStatus.Code == http.StatusBadRequest {
-				return nil, apierrors.NewBadRequest(status.ErrStatus.Message)
-			}
+			return nil, invalidPatch(kind, data, patched, err)
+		}
+		if err := expectKind(obj.GetObjectKind().GroupVersionKind(), t.gvk); err != nil {
 			return nil, err
 		}
-		if err := complain(warn, strict, how); err != nil {
+		if err := complain(warn, slices.Concat(complaints, strict), how); err != nil {
 			return nil, err
 		}
 		out, err := t.toStorage(obj)
 		if err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
-		if out.GetName() != t.name && out.GetName() != "" {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", out.GetName(), t.name))
+		if err := t.checkName(out); err != nil {
+			return nil, err
 		}
 		if out.GetResourceVersion() == "" {
 			out.SetResourceVersion(old.GetResourceVersion())
@@ -119,53 +127,107 @@ func typed2(v *served, obj api.Object) api.Object {
 	return typed(&served{Resource: v.Resource, gvk: v.gvk}, obj)
 }
 
-// patcher returns the function that a patch stands for.
-func patcher(v *served, kind types.PatchType, data []byte) (func(original []byte) ([]byte, error), error) {
-	switch kind {
-	case types.JSONPatchType:
+// invalidPatch says that what a patch has made of an object is none of its kind.
+func invalidPatch(kind types.PatchType, patch, patched []byte, err error) error {
+	shown := string(patched)
+	if kind == types.StrategicMergePatchType {
+		var m map[string]any
+		if json.Unmarshal(patch, &m) == nil {
+			shown = fmt.Sprintf("%+v", m)
+		}
+	}
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
+}
+
+func unprocessable(err error) error {
+	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+}
+
+// limitCopies keeps the copies of a JSON patch, each of which can double an object, to the size that a body may have.
+var limitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxBody })
+
+// operation is what an operation of a JSON patch may say.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	From  string `json:"from"`
+	Value any    `json:"value"`
+}
+
+// patcher returns the function that a patch stands for, and complaints about the patch itself: what it says twice.
+func patcher(v *served, kind types.PatchType, data []byte, how fieldValidation) (change func(original []byte) ([]byte, error), strict []error, err error) {
+	if kind == types.JSONPatchType {
 		patch, err := jsonpatch.DecodePatch(data)
 		if err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
+			return nil, nil, apierrors.NewBadRequest(err.Error())
 		}
 		if len(patch) > maxOperations {
-			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(patch)))
+			return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(patch)))
 		}
+		if how != metav1.FieldValidationIgnore {
+			var operations []operation
+			if strict, err = kjson.UnmarshalStrict(data, &operations); err != nil {
+				return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+			}
+			for i, err := range strict {
+				strict[i] = fmt.Errorf("json patch %w", err)
+			}
+		}
+		limitCopies()
 		return func(original []byte) ([]byte, error) {
-			out, err := patch.Apply(original)
+			out, err := applyOperations(patch, original)
 			if err != nil {
-				return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", v.gr(), "", err.Error(), 0, false)
+				return nil, unprocessable(err)
 			}
 			return out, nil
-		}, nil
-	case types.MergePatchType:
-		var probe map[string]any
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &probe); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
-		}
+		}, strict, nil
+	}
+	var patch map[string]any
+	if how == metav1.FieldValidationIgnore {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(data, &patch)
+	} else {
+		strict, err = kjson.UnmarshalStrict(data, &patch)
+	}
+	if err == nil && patch == nil {
+		err = errors.New("null is no patch")
+	}
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+	}
+	if kind == types.MergePatchType {
 		return func(original []byte) ([]byte, error) {
 			out, err := jsonpatch.MergePatch(original, data)
 			if err != nil {
 				return nil, apierrors.NewBadRequest(err.Error())
 			}
 			return out, nil
-		}, nil
+		}, strict, nil
 	}
-	var patch map[string]any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &patch); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
-	}
-	schema := v.newObject()
+	example := v.newObject()
 	return func(original []byte) ([]byte, error) {
 		var doc map[string]any
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(original, &doc); err != nil {
 			return nil, err
 		}
-		out, err := strategicpatch.StrategicMergeMapPatch(doc, runtime.DeepCopyJSON(patch), schema)
-		if err != nil {
+		out, err := strategicpatch.StrategicMergeMapPatch(doc, runtime.DeepCopyJSON(patch), example)
+		switch {
+		case errors.Is(err, mergepatch.ErrNoListOfLists):
+			return nil, unprocessable(err)
+		case err != nil:
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 		return json.Marshal(out)
-	}, nil
+	}, strict, nil
+}
+
+// applyOperations carries out a JSON patch. The library that does it gives up on some operations with a panic.
+func applyOperations(patch jsonpatch.Patch, original []byte) (out []byte, err error) {
+	defer func() {
+		if failure := recover(); failure != nil {
+			err = errors.New("the operations do not apply to the object")
+		}
+	}()
+	return patch.Apply(original)
 }
 
 // apply merges a configuration into the object, which it may create.
@@ -179,11 +241,17 @@ func (s *Server) apply(ctx context.Context, r *replace, data []byte, opts *metav
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(plain, &config.Object); err != nil {
 		return nil, false, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
 	}
+	if config.GetAPIVersion() != t.gvk.GroupVersion().String() {
+		return nil, false, apierrors.NewBadRequest(fmt.Sprintf("Incorrect version specified in apply patch. Specified patch version: %s, expected: %s",
+			config.GetAPIVersion(), t.gvk.GroupVersion()))
+	}
 	if err := expectKind(config.GroupVersionKind(), t.gvk); err != nil {
 		return nil, false, err
 	}
-	if config.GetName() != "" && config.GetName() != t.name {
-		return nil, false, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", config.GetName(), t.name))
+	if config.GetName() != "" {
+		if err := t.checkName(config.DeepCopy()); err != nil {
+			return nil, false, err
+		}
 	}
 	how := validationOf(opts.FieldValidation)
 	strict, err := decodeInto(plain, asJSON, t.newObject(), t.gvk, how)
@@ -236,7 +304,9 @@ func (s *Server) apply(ctx context.Context, r *replace, data []byte, opts *metav
 			if err != nil {
 				return nil, false, err
 			}
-			obj.SetName(t.name)
+			if err := t.checkName(obj); err != nil {
+				return nil, false, err
+			}
 			one := *t
 			o, err := s.create(ctx, &one, obj, nil)
 			return o, true, err

@@ -2,7 +2,7 @@ package apiserver
 
 import (
 	"encoding/json"
-	"mime"
+	"slices"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,9 +16,8 @@ import (
 func schemaResource(name string) schema.GroupResource { return schema.GroupResource{Resource: name} }
 
 // scalePatch returns the change that a patch of a scale stands for.
-func scalePatch(contentType string, data []byte) (func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error), error) {
-	media, _, _ := mime.ParseMediaType(contentType)
-	kind := types.PatchType(media)
+func scalePatch(kind types.PatchType, data []byte, how fieldValidation, warn func(string)) (func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error), error) {
+	asked := kind
 	switch kind {
 	case types.ApplyYAMLPatchType:
 		plain, err := yaml.YAMLToJSON(data)
@@ -31,7 +30,7 @@ func scalePatch(contentType string, data []byte) (func(*autoscalingv1.Scale) (*a
 		return nil, unsupportedMedia(string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType))
 	}
 	v := &served{Resource: &api.Resource{New: func() api.Object { return new(autoscalingv1.Scale) }}, gvk: scaleKind}
-	patch, err := patcher(v, kind, data)
+	patch, complaints, err := patcher(v, kind, data, how)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +45,14 @@ func scalePatch(contentType string, data []byte) (func(*autoscalingv1.Scale) (*a
 			return nil, err
 		}
 		out := &autoscalingv1.Scale{}
-		if _, err := decodeInto(patched, asJSON, out, scaleKind, "Ignore"); err != nil {
+		strict, err := decodeJSON(patched, out, how)
+		if err != nil {
+			return nil, invalidPatch(asked, data, patched, err)
+		}
+		if err := expectKind(out.GroupVersionKind(), scaleKind); err != nil {
+			return nil, err
+		}
+		if err := complain(warn, slices.Concat(complaints, strict), how); err != nil {
 			return nil, err
 		}
 		if out.ResourceVersion == version {

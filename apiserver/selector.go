@@ -27,7 +27,7 @@ func parseSelector(v *served, labelSelector, fieldSelector string) (*selector, e
 	if labelSelector != "" {
 		l, err := labels.Parse(labelSelector)
 		if err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("unable to parse requirement: %v", err))
+			return nil, apierrors.NewBadRequest(err.Error())
 		}
 		out.labels = l
 	}
@@ -49,19 +49,14 @@ func (s *selector) setFields(v *served, f fields.Selector) error {
 	}
 	for _, q := range f.Requirements() {
 		if q.Field != "metadata.name" && (q.Field != "metadata.namespace" || !v.Namespaced) && !slices.Contains(v.FieldNames, q.Field) {
-			return apierrors.NewBadRequest(fmt.Sprintf("Unable to find %q that match label selector %q, field selector %q: field label not supported: %s",
-				v.gvk.GroupVersion().WithResource(v.Plural), s.labelText(), f.String(), q.Field))
+			if len(v.FieldNames) == 0 {
+				return apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only %q, %q", q.Field, "metadata.name", "metadata.namespace"))
+			}
+			return apierrors.NewBadRequest("field label not supported: " + q.Field)
 		}
 		s.fields = append(s.fields, q)
 	}
 	return nil
-}
-
-func (s *selector) labelText() string {
-	if s.labels == nil {
-		return ""
-	}
-	return s.labels.String()
 }
 
 func (s *selector) everything() bool {

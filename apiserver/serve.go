@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -109,11 +110,27 @@ func (s *Server) resource(w *recorder, r *http.Request, v *served, info *request
 			return errNoPath
 		}
 	}
-	if v.Namespaced && info.Namespace == "" && info.Verb != "list" && info.Verb != "watch" && info.Verb != "deletecollection" && !v.Virtual {
+	if v.Namespaced && info.Namespace == "" && info.Verb != "list" && info.Verb != "watch" && !v.Virtual {
+		// All namespaces together can only be read.
+		if info.Name == "" {
+			return methodNotAllowed()
+		}
 		return errNoPath
 	}
 	if !v.Namespaced && info.Namespace != "" && !(v.Plural == "namespaces" && v.Group == "") {
 		return errNoPath
+	}
+	switch info.Verb {
+	case "list", "watch", "deletecollection": // the name, if any, is a selector's
+	case "update", "patch":
+		if info.Name == "" {
+			return methodNotAllowed()
+		}
+		fallthrough
+	default:
+		if problems := path.IsValidPathSegmentName(info.Name); len(problems) > 0 {
+			return apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: %s", info.Name, strings.Join(problems, ";")))
+		}
 	}
 	namespace := info.Namespace
 	if !v.Namespaced {

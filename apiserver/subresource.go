@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -116,6 +117,7 @@ func (x *exchange) scale(rules *api.Scale) error {
 	var change func(old *autoscalingv1.Scale) (*autoscalingv1.Scale, error)
 	var dryRun []string
 	var manager string
+	warn := func(text string) { request.Warn(x.r.Context(), text) }
 	if x.info.Verb == "update" {
 		encoding, err := bodyEncoding(x.r)
 		if err != nil {
@@ -125,9 +127,17 @@ func (x *exchange) scale(rules *api.Scale) error {
 		if err := x.s.decodeOptions(x.r.URL.Query(), &opts); err != nil {
 			return err
 		}
+		if err := badOptions("UpdateOptions", validation.ValidateUpdateOptions(&opts)); err != nil {
+			return err
+		}
 		dryRun, manager = opts.DryRun, opts.FieldManager
 		wanted := &autoscalingv1.Scale{}
-		if _, err := decodeInto(data, encoding, wanted, scaleKind, validationOf(opts.FieldValidation)); err != nil {
+		how := validationOf(opts.FieldValidation)
+		strict, err := decodeInto(data, encoding, wanted, scaleKind, how)
+		if err != nil {
+			return err
+		}
+		if err := complain(warn, strict, how); err != nil {
 			return err
 		}
 		change = func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return wanted, nil }
@@ -136,8 +146,12 @@ func (x *exchange) scale(rules *api.Scale) error {
 		if err := x.s.decodeOptions(x.r.URL.Query(), &opts); err != nil {
 			return err
 		}
+		kind := patchType(x.r.Header.Get("Content-Type"))
+		if err := badOptions("PatchOptions", validation.ValidatePatchOptions(&opts, kind)); err != nil {
+			return err
+		}
 		dryRun, manager = opts.DryRun, opts.FieldManager
-		if change, err = scalePatch(x.r.Header.Get("Content-Type"), data); err != nil {
+		if change, err = scalePatch(kind, data, validationOf(opts.FieldValidation), warn); err != nil {
 			return err
 		}
 	}
@@ -159,8 +173,8 @@ func (s *Server) setScale(ctx context.Context, t *target, rules *api.Scale, chan
 		if err != nil {
 			return nil, err
 		}
-		if scale.Name != "" && scale.Name != t.name {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", scale.Name, t.name))
+		if err := t.checkName(scale); err != nil {
+			return nil, err
 		}
 		if scale.Spec.Replicas < 0 {
 			return nil, apierrors.NewInvalid(scaleKind.GroupKind(), t.name, field.ErrorList{

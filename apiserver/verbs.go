@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
 
 	"proa/api"
 	"proa/apiserver/request"
@@ -57,10 +58,10 @@ func (x *exchange) create() error {
 }
 
 // checkName compares the body with the URL.
-func (t *target) checkName(obj api.Object) error {
+func (t *target) checkName(obj metav1.Object) error {
 	switch name, namespace := obj.GetName(), obj.GetNamespace(); {
 	case name == "":
-		obj.SetName(t.name)
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", t.name))
 	case name != t.name:
 		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, t.name))
 	case namespace != "" && namespace != t.namespace:
@@ -184,8 +185,18 @@ func (x *exchange) deleteOptions() (*metav1.DeleteOptions, error) {
 		if err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
-	} else if _, err := decodeInto(data, encoding, opts, gvk, metav1.FieldValidationIgnore); err != nil && opts.Kind != gvk.Kind {
-		return nil, err
+	} else {
+		if encoding == asYAML {
+			if data, err = yaml.YAMLToJSON(data); err != nil {
+				return nil, apierrors.NewBadRequest(err.Error())
+			}
+		}
+		if _, err := decodeJSON(data, opts, metav1.FieldValidationIgnore); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("DeleteOptions cannot be decoded: %v", err))
+		}
+		if opts.Kind != "" && opts.Kind != gvk.Kind {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("%s cannot be handled as DeleteOptions", opts.Kind))
+		}
 	}
 	opts.TypeMeta = metav1.TypeMeta{}
 	return opts, nil
@@ -272,6 +283,9 @@ func (x *exchange) post(p request.Poster) error {
 	}
 	var opts metav1.CreateOptions
 	if err := x.s.decodeOptions(x.r.URL.Query(), &opts); err != nil {
+		return err
+	}
+	if err := badOptions("CreateOptions", validation.ValidateCreateOptions(&opts)); err != nil {
 		return err
 	}
 	gvk := x.v.gvk

@@ -113,6 +113,8 @@ type replace struct {
 	createMissing func() (*object, bool, error)
 	// retry allows another round when somebody else was faster: nothing in the request depends on the version.
 	retry bool
+	// keepsUID makes another UID an invalid change, not a precondition that fails.
+	keepsUID bool
 	// own replaces the rules of update, for subresources with their own.
 	prepare  func(obj, old api.Object)
 	validate func(obj, old api.Object) field.ErrorList
@@ -169,6 +171,10 @@ func (s *Server) replaceOnce(ctx context.Context, r *replace, version *store.Ver
 		return nil, apierrors.NewConflict(r.gr(), r.name, errors.New(conflictText))
 	}
 	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
+		if r.keepsUID {
+			return nil, invalid(r.served, r.name, field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "uid"), uid, apivalidation.FieldImmutableErrorMsg)})
+		}
 		return nil, apierrors.NewConflict(r.gr(), r.name, fmt.Errorf(
 			"Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID()))
 	}
