@@ -381,3 +381,30 @@ func TestVersionsAndViews(t *testing.T) {
 		resp.Body.Close()
 	}
 }
+
+// TestNoChange writes back what was read, in every way: the object stays as it is.
+func TestNoChange(t *testing.T) {
+	f := newFixture(t)
+	version := func(obj map[string]any) any { return at(obj, "metadata", "resourceVersion") }
+	made := f.want(201, "POST", configMaps, typeJSON, `{"metadata":{"name":"a"},"data":{"k":"v"}}`)
+	f.want(201, "PATCH", configMaps+"/b?fieldManager=me", "application/apply-patch+yaml", "apiVersion: v1\nkind: ConfigMap\ndata: {k: v}\nmetadata: {name: b}\n")
+	applied := f.want(200, "GET", configMaps+"/b", "", "")
+	text, err := json.Marshal(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, write := range []struct{ method, contentType, body string }{
+		{"PATCH", "application/merge-patch+json", `{}`},
+		{"PATCH", "application/strategic-merge-patch+json", `{"data":{"k":"v"}}`},
+		{"PATCH", "application/json-patch+json", `[]`},
+		{"PUT", typeJSON, string(text)},
+		{"PUT", typeJSON, `{"metadata":{"name":"a"},"data":{"k":"v"}}`},
+	} {
+		if now := version(f.want(200, write.method, configMaps+"/a", write.contentType, write.body)); now != version(made) {
+			t.Errorf("%s %s: version %v after %v", write.method, write.body, now, version(made))
+		}
+	}
+	if now := version(f.want(200, "PATCH", configMaps+"/b", "application/merge-patch+json", `{}`)); now != version(applied) {
+		t.Errorf("patch of what was applied: version %v after %v", now, version(applied))
+	}
+}

@@ -63,7 +63,7 @@ func (s *Server) manage(t *target) func(old, obj api.Object) (api.Object, error)
 			live = t.New()
 		}
 		result := m.UpdateNoErrors(typed(t.storage, live), typed(t.storage, obj), t.manager).(api.Object)
-		return untyped(result), nil
+		return wholeSeconds(untyped(result)), nil
 	}
 }
 
@@ -76,6 +76,19 @@ func typed(v *served, obj api.Object) api.Object {
 
 func untyped(obj api.Object) api.Object {
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return obj
+}
+
+// wholeSeconds gives the times of managed fields the precision that they have in JSON. Otherwise a client's copy would
+// differ from the object, and writing it back would count as a change.
+func wholeSeconds(obj api.Object) api.Object {
+	fields := obj.GetManagedFields()
+	for i, f := range fields {
+		if f.Time != nil && f.Time.Nanosecond() != 0 {
+			at := f.Time.Rfc3339Copy()
+			fields[i].Time = &at
+		}
+	}
 	return obj
 }
 

@@ -279,6 +279,7 @@ func (s *Server) apply(ctx context.Context, r *replace, data []byte, opts *metav
 		if !ok {
 			return nil, fmt.Errorf("apply gave a %T", merged)
 		}
+		wholeSeconds(obj)
 		if v := s.builtin.byKind[obj.GetObjectKind().GroupVersionKind()]; v != nil {
 			return v.toStorage(obj)
 		}

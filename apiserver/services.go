@@ -275,7 +275,7 @@ func (x *allocation) takeAddresses(svc, old *corev1.Service) field.ErrorList {
 		families = families[:1]
 	}
 	for i, family := range families {
-		path := field.NewPath("spec", "clusterIPs").Index(i)
+		path := field.NewPath("spec", "clusterIPs")
 		var prefix netip.Prefix
 		for _, p := range x.a.prefixes {
 			if familyOf(p.Addr()) == family {
@@ -292,11 +292,11 @@ func (x *allocation) takeAddresses(svc, old *corev1.Service) field.ErrorList {
 			}
 			addr, err := netip.ParseAddr(ip)
 			if err != nil {
-				return field.ErrorList{field.Invalid(path, spec.ClusterIPs, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")}
+				return field.ErrorList{field.Invalid(path.Index(i), ip, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")}
 			}
 			if !prefix.Contains(addr) {
 				return field.ErrorList{field.Invalid(path, spec.ClusterIPs, fmt.Sprintf(
-					"failed to allocate IP %s: the provided network does not match the current range", ip))}
+					"failed to allocate IP %s: the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, ip, prefix.Masked()))}
 			}
 			if x.a.addresses[addr] {
 				return field.ErrorList{field.Invalid(path, spec.ClusterIPs, fmt.Sprintf(
