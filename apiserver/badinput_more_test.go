@@ -79,7 +79,7 @@ func badPatches() []badInput {
 			"metadata.managedFields must be nil")),
 		with("?fieldManager=m", patch("apply, wrong type", applyPatch, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm}\ndata: {k: {x: 1}}\n", 400, bad, "ConfigMap")),
 		with("?fieldManager=m", patch("apply, others' field", applyPatch, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm}\ndata: {k: w}\n", 409, conflicts,
-			`Apply failed with 1 conflict: conflict with "Go-http-client" using v1`)),
+			`Apply failed with 1 conflict: conflict with "test" using v1`)),
 		with("?fieldManager=m", patch("apply, an old version", applyPatch, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm, resourceVersion: \"1\"}\n", 409, conflicts, "the object has been modified")),
 		{name: "patch: apply, new without a name", method: "PATCH", path: configMaps + "/nothing?fieldManager=m", contentType: applyPatch, body: "apiVersion: v1\nkind: ConfigMap\n", code: 400, reason: bad,
 			message: "the name of the object (nothing based on URL) was undeterminable: name must be provided"},

@@ -59,8 +59,8 @@ func (p panics) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// newFullFixture is a server with everything that takes part in writes, and with some objects.
-func newFullFixture(t *testing.T, secure bool) (*fixture, *http.Client, *atomic.Int64) {
+// newFullServer is a server with everything that takes part in writes, and with some objects. The number counts panics.
+func newFullServer(t testing.TB) (*Server, *atomic.Int64) {
 	t.Helper()
 	table := builtin.Table()
 	st, err := store.Open(t.Context(), store.Config{Decode: Decode(table)})
@@ -95,6 +95,57 @@ func newFullFixture(t *testing.T, secure bool) (*fixture, *http.Client, *atomic.
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		s.dispatch.close()
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, made := range []struct{ path, body string }{
+		{"/api/v1/namespaces", `{"metadata":{"name":"default"}}`},
+		{"/api/v1/namespaces", `{"metadata":{"name":"ending"}}`},
+		{"/api/v1/nodes", `{"metadata":{"name":"n1"}}`},
+		{namespaced + "/serviceaccounts", `{"metadata":{"name":"default"}}`},
+		{configMaps, `{"metadata":{"name":"cm","uid":"ignored"},"data":{"k":"v"}}`},
+		{namespaced + "/secrets", `{"metadata":{"name":"fixed"},"immutable":true,"stringData":{"k":"v"}}`},
+		{pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`},
+		{pods, `{"metadata":{"name":"bound"},"spec":{"containers":[{"name":"c","image":"i"}]}}`},
+		{pods + "/bound/binding", `{"metadata":{"name":"bound"},"target":{"kind":"Node","name":"n1"}}`},
+		{services, `{"metadata":{"name":"s"},"spec":{"clusterIP":"10.96.0.77","ports":[{"port":80}]}}`},
+		{deployments, deployment("d", "a", "a")},
+		{"/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", roleBinding("view")},
+		{namespaced + "/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"persistentvolumeclaims":"0"}}}`},
+	} {
+		if code, body := call(s, "POST", made.path, typeJSON, made.body); code != 201 {
+			t.Fatalf("POST %s: %d %s", made.path, code, body)
+		}
+	}
+	if code, body := call(s, "DELETE", "/api/v1/namespaces/ending", "", ""); code != 200 {
+		t.Fatalf("delete a namespace: %d %s", code, body)
+	}
+	if code, body := call(s, "PATCH", namespaced+"/resourcequotas/q/status", mergePatch,
+		`{"status":{"hard":{"persistentvolumeclaims":"0"},"used":{"persistentvolumeclaims":"0"}}}`); code != 200 {
+		t.Fatalf("set the status of a quota: %d %s", code, body)
+	}
+	return s, count
+}
+
+// call carries out a request without a network.
+func call(s *Server, method, path, contentType, body string) (int, string) {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
+	}
+	r.Header.Set("User-Agent", "test")
+	w := httptest.NewRecorder()
+	s.serve(w, r)
+	return w.Code, w.Body.String()
+}
+
+// newFullFixture serves a full server over HTTP/1.1, or over HTTP/2 with TLS.
+func newFullFixture(t *testing.T, secure bool) (*fixture, *http.Client, *atomic.Int64) {
+	t.Helper()
+	s, count := newFullServer(t)
 	h := httptest.NewUnstartedServer(s.Handler())
 	if h.EnableHTTP2 = secure; secure {
 		h.StartTLS()
@@ -104,46 +155,8 @@ func newFullFixture(t *testing.T, secure bool) (*fixture, *http.Client, *atomic.
 	t.Cleanup(func() {
 		h.CloseClientConnections()
 		h.Close()
-		s.dispatch.close()
-		if err := st.Close(); err != nil {
-			t.Error(err)
-		}
 	})
-	f := &fixture{t, s, h.URL}
-	for _, made := range []struct{ path, body string }{
-		{"/api/v1/namespaces", `{"metadata":{"name":"default"}}`},
-		{"/api/v1/namespaces", `{"metadata":{"name":"ending"}}`},
-		{"/api/v1/nodes", `{"metadata":{"name":"n1"}}`},
-		{namespaced + "/serviceaccounts", `{"metadata":{"name":"default"}}`},
-		{configMaps, `{"metadata":{"name":"cm","uid":"ignored"},"data":{"k":"v"}}`},
-		{namespaced + "/secrets", `{"metadata":{"name":"fixed"},"immutable":true,"stringData":{"k":"v"}}`},
-		{namespaced + "/pods", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`},
-		{namespaced + "/pods", `{"metadata":{"name":"bound"},"spec":{"containers":[{"name":"c","image":"i"}]}}`},
-		{namespaced + "/pods/bound/binding", `{"metadata":{"name":"bound"},"target":{"kind":"Node","name":"n1"}}`},
-		{namespaced + "/services", `{"metadata":{"name":"s"},"spec":{"clusterIP":"10.96.0.77","ports":[{"port":80}]}}`},
-		{"/apis/apps/v1/namespaces/default/deployments", deployment("d", "a", "a")},
-		{"/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", roleBinding("view")},
-		{namespaced + "/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"persistentvolumeclaims":"0"}}}`},
-	} {
-		f.post(h.Client(), made.path, made.body)
-	}
-	for _, change := range []badInput{
-		{method: "DELETE", path: "/api/v1/namespaces/ending"},
-		{method: "PATCH", path: namespaced + "/resourcequotas/q/status", contentType: "application/merge-patch+json",
-			body: `{"status":{"hard":{"persistentvolumeclaims":"0"},"used":{"persistentvolumeclaims":"0"}}}`},
-	} {
-		if code, status := f.send(h.Client(), change); code != 200 {
-			f.Fatalf("%s %s: %d %s", change.method, change.path, code, status.Message)
-		}
-	}
-	return f, h.Client(), count
-}
-
-func (f *fixture) post(c *http.Client, path, body string) {
-	f.Helper()
-	if code, status := f.send(c, badInput{method: "POST", path: path, contentType: typeJSON, body: body}); code != 201 {
-		f.Fatalf("POST %s: %d %s", path, code, status.Message)
-	}
+	return &fixture{t, s, h.URL}, h.Client(), count
 }
 
 // send sends a request and returns the status that answers it.
@@ -241,7 +254,9 @@ func TestBadInput(t *testing.T) {
 			if n := panicked.Load(); n > 0 {
 				t.Errorf("%d requests panicked", n)
 			}
-			f.post(c, configMaps, `{"metadata":{"name":"after"}}`)
+			if code, status := f.send(c, badInput{method: "POST", path: configMaps, contentType: typeJSON, body: `{"metadata":{"name":"after"}}`}); code != 201 {
+				t.Errorf("create afterwards: %d %s", code, status.Message)
+			}
 		})
 	}
 }
