@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -175,10 +176,16 @@ func (c *Client) Create(ctx context.Context, r *api.Resource, obj api.Object, op
 	if r.PrepareCreate != nil {
 		r.PrepareCreate(obj)
 	}
+	validName := r.ValidateName
+	if validName == nil {
+		validName = apivalidation.NameIsDNSSubdomain
+	}
+	problems := apivalidation.ValidateObjectMetaAccessor(obj, r.Namespaced, validName, field.NewPath("metadata"))
 	if r.Validate != nil {
-		if problems := r.Validate(obj); len(problems) > 0 {
-			return nil, errors.NewInvalid(r.GroupKind(), obj.GetName(), problems)
-		}
+		problems = append(problems, r.Validate(obj)...)
+	}
+	if len(problems) > 0 {
+		return nil, errors.NewInvalid(r.GroupKind(), obj.GetName(), problems)
 	}
 	return c.commit(r, nil, obj), nil
 }
