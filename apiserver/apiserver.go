@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -59,6 +60,9 @@ type Config struct {
 	// NodePorts is the range of node ports, default 30000-32767.
 	NodePorts utilnet.PortRange
 	Version   version.Info
+	// CheckImmutable panics when an object is replaced that somebody has changed since its commit, for tests; the
+	// environment variable PROA_CHECK_IMMUTABLE=1 does the same. It costs memory and time.
+	CheckImmutable bool
 }
 
 // Server is the API server. It is usable through Client as soon as it is made; Run serves HTTP.
@@ -115,6 +119,7 @@ func New(c Config) (*Server, error) {
 		deleted:        newDeletions(),
 		metrics:        newMetrics(),
 	}
+	s.encodings.seals = newSeals(c.CheckImmutable || os.Getenv(checkEnv) == "1")
 	s.params = newParams()
 	s.builtin = newTableSource(c.Table)
 	s.sources = []source{s.builtin}

@@ -35,7 +35,7 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(Config{Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Table: table, Store: st, ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16")})
+	s, err := New(Config{Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Table: table, Store: st, ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"), CheckImmutable: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +44,9 @@ func newFixture(t *testing.T) *fixture {
 		h.CloseClientConnections()
 		h.Close()
 		s.dispatch.close()
+		if err := s.encodings.seals.all(); err != nil {
+			t.Error(err)
+		}
 		if err := st.Close(); err != nil {
 			t.Error(err)
 		}

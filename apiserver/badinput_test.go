@@ -82,7 +82,7 @@ func newFullServer(t testing.TB) (*Server, *atomic.Int64) {
 		return s.Client(&request.User{Name: "test", Groups: []string{request.Masters}}, "test")
 	}
 	s, err = New(Config{
-		Log: log, Table: table, Store: st, ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
+		Log: log, Table: table, Store: st, CheckImmutable: true, ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
 		Admission: func(c client.Interface) admission.Chain { return admission.Default(c, log) },
 		Posts: func(c client.Interface) map[string]request.Poster {
 			posts := authn.Posts(c, issuer)
@@ -97,6 +97,9 @@ func newFullServer(t testing.TB) (*Server, *atomic.Int64) {
 	}
 	t.Cleanup(func() {
 		s.dispatch.close()
+		if err := s.encodings.seals.all(); err != nil {
+			t.Error(err)
+		}
 		if err := st.Close(); err != nil {
 			t.Error(err)
 		}

@@ -41,6 +41,9 @@ func (o *object) Bytes() []byte {
 // Committed gives the object its resource version.
 func (o *object) Committed(_, revision int64) {
 	o.SetResourceVersion(strconv.FormatInt(revision, 10))
+	if o.encodings != nil {
+		o.encodings.seals.seal(o)
+	}
 }
 
 // bodyJSON is the object in JSON without its kind and version: `{"metadata":...}`.
@@ -84,6 +87,8 @@ const encodingsLimit = 48 << 20
 // is larger than the limit would find nothing were it always the oldest.
 type encodings struct {
 	limit int
+	// seals are nil unless objects are checked for changes.
+	seals *seals
 
 	mu   sync.Mutex
 	size int

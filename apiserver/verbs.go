@@ -129,6 +129,7 @@ func (x *exchange) delete() error {
 	if err != nil {
 		return err
 	}
+	x.warnOrphans(opts)
 	t := x.target("", opts.DryRun, opts)
 	o, gone, err := x.s.delete(x.r.Context(), &t, opts)
 	if err != nil {
@@ -147,6 +148,14 @@ func (x *exchange) delete() error {
 		code = http.StatusAccepted
 	}
 	return x.writeObject(code, o)
+}
+
+// warnOrphans tells who deletes Jobs without a word about their pods that these stay.
+func (x *exchange) warnOrphans(opts *metav1.DeleteOptions) {
+	if x.v.Group == "batch" && x.v.DefaultOrphan && opts.PropagationPolicy == nil && opts.OrphanDependents == nil {
+		request.Warn(x.r.Context(), "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or "+
+			"set propagationPolicy=Orphan to suppress this warning")
+	}
 }
 
 // returnsDeleted names the kinds whose delete answers with the object.
@@ -217,6 +226,7 @@ func (x *exchange) deleteCollection() error {
 	if err != nil {
 		return err
 	}
+	x.warnOrphans(opts)
 	t := x.target("", opts.DryRun, opts)
 	t.name = ""
 	p, err := x.s.deleteCollection(x.r.Context(), &t, opts, &list)

@@ -56,15 +56,16 @@ func (s *Server) commit(ctx context.Context, v *served, namespace, name string, 
 	obj.SetResourceVersion("")
 	value := s.newValue(v, obj)
 	write := store.Write{Key: v.key(namespace, name), Value: value, Expect: expect}
-	var err error
+	commit := s.store.Commit
 	if v.relaxed(namespace) {
-		_, err = s.store.CommitRelaxed(ctx, write)
-	} else {
-		_, err = s.store.Commit(ctx, write)
+		commit = s.store.CommitRelaxed
 	}
+	versions, err := commit(ctx, write)
 	if err != nil {
+		s.encodings.seals.forget(value)
 		return nil, s.storeError(err)
 	}
+	s.encodings.seals.replaced(versions...)
 	return value, nil
 }
 
@@ -290,6 +291,7 @@ func (s *Server) remove(ctx context.Context, v *served, namespace, name string, 
 	if err != nil {
 		return nil, s.storeError(err)
 	}
+	s.encodings.seals.replaced(versions...)
 	if s.services.concerns(v) && versions[0].Prev != nil {
 		s.services.released(versions[0].Prev.Value.(*object).Object)
 	}

@@ -24,7 +24,7 @@ func serve(t *testing.T) *remote.Client {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	s, err := apiserver.New(apiserver.Config{Table: table, Store: st, Log: log})
+	s, err := apiserver.New(apiserver.Config{Table: table, Store: st, Log: log, CheckImmutable: true})
 	if err != nil {
 		t.Fatal(err)
 	}
