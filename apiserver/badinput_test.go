@@ -222,7 +222,7 @@ func TestBadInput(t *testing.T) {
 		name   string
 		secure bool
 		rounds int
-	}{{"HTTP 1.1", false, 3}, {"HTTP 2", true, 1}} {
+	}{{"HTTP 1.1", false, 2}, {"HTTP 2", true, 1}} {
 		t.Run(protocol.name, func(t *testing.T) {
 			f, c, panicked := newFullFixture(t, protocol.secure)
 			inputs := badInputs()
