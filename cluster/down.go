@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"proa/internal/mounts"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -83,6 +85,9 @@ func Down(ctx context.Context, dir string, remove bool, out io.Writer) error {
 		return err
 	}
 	if remove {
+		if err := mounts.Detach(dir); err != nil {
+			return err
+		}
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 
 	"proa/client"
 	"proa/client/events"
+	"proa/internal/mounts"
 	"proa/network/dns"
 	"proa/network/podnet"
 	"proa/network/proxy"
@@ -165,32 +166,9 @@ func cleanNode(ctx context.Context, dir, name string, i int) error {
 	} else {
 		errs = append(errs, podnet.DeleteNamespace(namespaceName(name)))
 	}
-	errs = append(errs, unmountBelow(own), removeCgroups(cgroupRoot(name)))
+	errs = append(errs, removeCgroups(cgroupRoot(name)))
 	for _, sub := range []string{"kubelet", "logs", "cni", "podnet"} {
-		errs = append(errs, os.RemoveAll(filepath.Join(own, sub)))
-	}
-	return errors.Join(errs...)
-}
-
-// unmountBelow detaches every mount below dir, the deepest first.
-func unmountBelow(dir string) error {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	var points []string
-	for line := range strings.Lines(string(data)) {
-		if f := strings.Fields(line); len(f) > 4 {
-			if p := strings.NewReplacer(`\040`, " ", `\134`, `\`).Replace(f[4]); p == dir || strings.HasPrefix(p, dir+"/") {
-				points = append(points, p)
-			}
-		}
-	}
-	var errs []error
-	for i := len(points) - 1; i >= 0; i-- {
-		if err := unix.Unmount(points[i], unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", points[i], err))
-		}
+		errs = append(errs, mounts.RemoveAll(filepath.Join(own, sub)))
 	}
 	return errors.Join(errs...)
 }

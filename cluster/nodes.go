@@ -19,7 +19,7 @@ import (
 	"proa/apiserver/request"
 	"proa/client"
 	"proa/client/events"
-	"proa/network/netns"
+	"proa/internal/netns"
 	"proa/network/podnet"
 	"proa/node"
 	"proa/node/simulated"

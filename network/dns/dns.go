@@ -18,7 +18,7 @@ import (
 	"github.com/miekg/dns"
 
 	"proa/client"
-	"proa/network/netns"
+	"proa/internal/netns"
 )
 
 // Config of the DNS server.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"proa/network/netns"
+	"proa/internal/netns"
 )
 
 // Limits of what is remembered of other names.

@@ -15,7 +15,7 @@ import (
 	vnetns "github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"proa/network/netns"
+	"proa/internal/netns"
 )
 
 // namespaceDir is where named network namespaces are, also for the command ip netns.

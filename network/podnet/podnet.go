@@ -21,7 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"proa/client"
-	"proa/network/netns"
+	"proa/internal/netns"
 )
 
 // Config of a node's pod network.

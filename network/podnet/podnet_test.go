@@ -19,7 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"proa/network/netns"
+	"proa/internal/netns"
 )
 
 // plugins makes a folder with empty programs of these names.

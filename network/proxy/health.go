@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"proa/network/netns"
+	"proa/internal/netns"
 )
 
 // health answers load balancers that ask whether this node has endpoints of a Service, on the Service's

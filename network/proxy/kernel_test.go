@@ -18,7 +18,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
 
-	"proa/network/netns"
+	"proa/internal/netns"
 )
 
 // namespace makes a network namespace with a loopback interface, a bridge and routes, and returns its path.

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	v1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"proa/internal/mounts"
 	"proa/node/cri"
 	"proa/node/images"
 )
@@ -160,7 +161,7 @@ func (d *Daemon) launch(ctx context.Context, previous process) error {
 	}
 	if previous.Boot != "" && previous.Boot != bootID() {
 		// containerd expects state to be gone after a boot, as it is from its usual place below /run.
-		if err := errors.Join(unmountBelow(d.path("state")), os.RemoveAll(d.path("state"))); err != nil {
+		if err := mounts.RemoveAll(d.path("state")); err != nil {
 			return fmt.Errorf("clear state of the last boot: %w", err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"proa/internal/mounts"
 	"proa/node/cri"
 )
 
@@ -81,7 +82,7 @@ func (d *Daemon) removeSandboxes(ctx context.Context) error {
 func purgeDir(dir string) error {
 	cgroups := killContainers(dir)
 	killShims(filepath.Join(dir, "containerd.sock"))
-	err := unmountBelow(dir)
+	err := mounts.Detach(dir)
 	for _, cgroup := range cgroups {
 		_ = os.Remove(cgroup) // only an empty cgroup goes; one shared with others stays
 	}
@@ -177,32 +178,3 @@ func killShims(socket string) {
 		}
 	}
 }
-
-// unmountBelow detaches every mount below dir, the innermost first.
-func unmountBelow(dir string) error {
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	var points []string
-	for line := range strings.Lines(string(data)) {
-		fields := strings.Fields(line)
-		if len(fields) < 5 {
-			continue
-		}
-		point := unescaper.Replace(fields[4])
-		if strings.HasPrefix(point, dir+"/") {
-			points = append(points, point)
-		}
-	}
-	var errs []error
-	for _, point := range slices.Backward(points) {
-		if err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// unescaper reads the octal escapes of mountinfo.
-var unescaper = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

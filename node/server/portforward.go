@@ -20,7 +20,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
-	"proa/node/netns"
+	"proa/internal/netns"
 )
 
 const (

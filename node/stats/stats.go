@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"proa/node/netns"
+	"proa/internal/netns"
 	"proa/node/runtime"
 )
 

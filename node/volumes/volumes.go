@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"proa/client"
+	"proa/internal/mounts"
 )
 
 // Sources reads ConfigMaps and Secrets on behalf of a pod.
@@ -206,7 +207,7 @@ func (m *Manager) TearDown(_ context.Context, pod types.UID) error {
 	m.mu.Unlock()
 	dir := m.podDir(pod)
 	for _, sub := range []string{"volume-subpaths", "volumes"} {
-		if err := removeTree(filepath.Join(dir, sub)); err != nil {
+		if err := mounts.RemoveAll(filepath.Join(dir, sub)); err != nil {
 			return err
 		}
 	}

@@ -1,5 +1,5 @@
-// Package netns does things inside a network namespace of this machine: the part of network that several nodes on one
-// machine share. A path names a namespace (/run/netns/x, /proc/1/ns/net); the empty path means the caller's own.
+// Package netns does things inside network namespaces of this machine: those of pods, and those of several nodes on one
+// machine. A path names a namespace (/run/netns/x, /proc/1/ns/net); the empty path means the caller's own.
 package netns
 
 import (

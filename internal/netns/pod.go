@@ -1,5 +1,3 @@
-// Package netns does things inside other network namespaces of this machine: dialing a pod's loopback address and
-// reading its interface counters.
 package netns
 
 import (
@@ -10,37 +8,9 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
-
-// Do runs f with the calling thread in the network namespace at the path, or where it is when the path is empty. f must
-// not hand its work to other goroutines.
-func Do(path string, f func() error) error {
-	if path == "" {
-		return f()
-	}
-	done := make(chan error)
-	go func() {
-		// Never unlocked: a thread that has been elsewhere ends with its goroutine instead of serving others.
-		runtime.LockOSThread()
-		done <- func() error {
-			namespace, err := os.Open(path)
-			if err != nil {
-				return fmt.Errorf("open network namespace: %w", err)
-			}
-			defer namespace.Close()
-			if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("enter network namespace %s: %w", path, err)
-			}
-			return f()
-		}()
-	}()
-	return <-done
-}
 
 // DialLocal connects to a port of the loopback addresses, IPv4 first, of the network namespace at the path.
 func DialLocal(ctx context.Context, path string, port uint16) (net.Conn, error) {
