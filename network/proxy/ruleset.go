@@ -41,7 +41,8 @@ func base() (sets []Set, chains []Chain) {
 	jump := func(chain string) Statement { return Verdict{"jump", chain}.statement() }
 	loopback := netip.MustParsePrefix("127.0.0.0/8")
 	chains = []Chain{
-		{Name: rejected, Rules: []Rule{{reject()}}},
+		// Resets are not counted against the kernel's limit of ICMP errors, past which clients wait instead of being refused.
+		{Name: rejected, Rules: []Rule{{isProtocol(TCP), reset()}, {reject()}}},
 		{Name: services, Rules: []Rule{
 			{ipv4.only(), ipv4.serviceMap(serviceIPs + "4")},
 			{ipv6.only(), ipv6.serviceMap(serviceIPs + "6")},
@@ -58,8 +59,8 @@ func base() (sets []Set, chains []Chain) {
 			{ipv6.only(), ipv6.serviceMap(refusedIPs + "6")},
 			{ipv4.only(), local("daddr"), outside("daddr", loopback), portMap(refusedPorts + "4")},
 			{ipv6.only(), local("daddr"), outside("daddr", only(netip.IPv6Loopback())), portMap(refusedPorts + "6")},
-			{ipv4.only(), ipv4.inSet("daddr", clusterIPs+"4"), reject()},
-			{ipv6.only(), ipv6.inSet("daddr", clusterIPs+"6"), reject()},
+			{ipv4.only(), ipv4.inSet("daddr", clusterIPs+"4"), goTo(rejected).statement()},
+			{ipv6.only(), ipv6.inSet("daddr", clusterIPs+"6"), goTo(rejected).statement()},
 		}},
 		{Name: "nat-prerouting", Hook: &Hook{"nat", "prerouting", -100}, Rules: []Rule{{jump(services)}}},
 		{Name: "nat-output", Hook: &Hook{"nat", "output", -100}, Rules: []Rule{{jump(services)}}},

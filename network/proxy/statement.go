@@ -197,6 +197,11 @@ func masquerade() Statement {
 	return Statement{text: "masquerade fully-random", exprs: []expr.Any{&expr.Masq{FullyRandom: true}}}
 }
 
+// reset refuses a TCP connection.
+func reset() Statement {
+	return Statement{text: "reject with tcp reset", exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}}
+}
+
 func reject() Statement {
 	return Statement{text: "reject", exprs: []expr.Any{
 		&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH},
