@@ -168,6 +168,8 @@ func badSubresources() []badInput {
 		{name: "log since some time", method: "GET", path: pods + "/p/log?sinceSeconds=x", code: 400, reason: bad, message: "invalid syntax"},
 		{name: "finalize another name", method: "PUT", path: "/api/v1/namespaces/ending/finalize", contentType: typeJSON, body: `{"metadata":{"name":"default"}}`, code: 400, reason: bad,
 			message: "does not match the name on the URL (ending)"},
+		{name: "finalize with a bad finalizer", method: "PUT", path: "/api/v1/namespaces/ending/finalize", contentType: typeJSON,
+			body: `{"metadata":{"name":"ending"},"spec":{"finalizers":["a b"]}}`, code: 422, reason: notValid, message: "spec.finalizers[0]: Invalid value"},
 		{name: "ephemeral container twice", method: "PATCH", path: pods + "/bound/ephemeralcontainers", contentType: strategicPatch,
 			body: `{"spec":{"ephemeralContainers":[{"name":"c","image":"i"}]}}`, code: 422, reason: notValid, message: "spec.ephemeralContainers[0].name: Duplicate value"},
 	}

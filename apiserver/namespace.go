@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/api"
+	"proa/api/core"
 )
 
 // prepareNamespace makes sure that a new namespace is emptied before it goes.
@@ -37,5 +38,7 @@ func finalizeNamespace() (prepare func(obj, old api.Object), validate func(obj, 
 		ns, before := obj.(*corev1.Namespace), old.(*corev1.Namespace)
 		ns.Status = before.Status
 	}
-	return prepare, func(_, _ api.Object) field.ErrorList { return nil }
+	return prepare, func(obj, _ api.Object) field.ErrorList {
+		return core.ValidateNamespaceFinalize(obj.(*corev1.Namespace))
+	}
 }

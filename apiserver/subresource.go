@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"proa/api"
+	"proa/api/certificates"
 	"proa/api/core"
 	"proa/apiserver/admission"
 	"proa/apiserver/request"
@@ -69,11 +70,8 @@ func (s *Server) rulesOf(r *replace) error {
 // approveRequest are the rules of approval: only the conditions of a signing request change.
 func approveRequest() (prepare func(obj, old api.Object), validate func(obj, old api.Object) field.ErrorList) {
 	prepare = func(obj, old api.Object) {
-		csr, before := obj.(*certificatesv1.CertificateSigningRequest), old.(*certificatesv1.CertificateSigningRequest)
-		conditions := csr.Status.Conditions
-		csr.Spec = before.Spec
-		csr.Status = *before.Status.DeepCopy()
-		csr.Status.Conditions = conditions
+		csr := obj.(*certificatesv1.CertificateSigningRequest)
+		certificates.PrepareApproval(csr, old.(*certificatesv1.CertificateSigningRequest))
 		for i := range csr.Status.Conditions {
 			c := &csr.Status.Conditions[i]
 			if c.LastUpdateTime.IsZero() {
@@ -84,7 +82,9 @@ func approveRequest() (prepare func(obj, old api.Object), validate func(obj, old
 			}
 		}
 	}
-	return prepare, func(_, _ api.Object) field.ErrorList { return nil }
+	return prepare, func(obj, old api.Object) field.ErrorList {
+		return certificates.ValidateApproval(obj.(*certificatesv1.CertificateSigningRequest), old.(*certificatesv1.CertificateSigningRequest))
+	}
 }
 
 // scaleOf shows an object's scale.
