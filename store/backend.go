@@ -22,8 +22,9 @@ type Record struct {
 // Backend makes commits durable and keeps their history. A store calls Append from one goroutine at a time; History,
 // Read and Compact may run beside it.
 type Backend interface {
-	// Load yields the newest record of every key that exists, in any order, and returns the last revision ever
-	// appended and the revision up to which history has been compacted.
+	// Load yields the newest record of every key that exists, in any order, and returns the revision up to which
+	// history has been compacted and the last revision ever appended. After a crash the latter may be greater than
+	// that, so that no revision of lost records is used again.
 	Load(ctx context.Context, yield func(Record) error) (last, compacted int64, err error)
 	// Append adds whole commits in revision order; it is all or nothing per call. With sync, they and everything
 	// appended before are durable when it returns; Append(nil, true) only makes durable. After an error that is not

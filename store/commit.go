@@ -35,8 +35,9 @@ func (s *Store) Commit(ctx context.Context, writes ...Write) ([]*Version, error)
 	return s.commit(ctx, true, writes)
 }
 
-// CommitRelaxed is Commit without the wait for the fsync, which follows within a second: a crash of the machine may lose
-// the commit, though never one that came before a surviving one.
+// CommitRelaxed is Commit without the wait for the fsync, which follows within a second: a crash of the machine, or of the
+// process in the same moment, may lose the commit, though never one that came before a surviving one. No other commit
+// ever gets the revision of a lost one.
 func (s *Store) CommitRelaxed(ctx context.Context, writes ...Write) ([]*Version, error) {
 	return s.commit(ctx, false, writes)
 }

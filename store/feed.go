@@ -101,6 +101,8 @@ func (c *Cursor) Next(ctx context.Context) ([]*Version, error) {
 			return nil, err
 		case len(versions) > 0:
 			return versions, nil
+		case c.after < v.revision:
+			continue // the portion read back was empty: revisions that a crash has lost
 		case errors.Is(v.err, ErrClosed):
 			return nil, ErrClosed
 		}

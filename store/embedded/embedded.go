@@ -75,6 +75,9 @@ type Backend struct {
 	closing  atomic.Bool
 	// compacted is the persisted compaction revision, changed by Compact only.
 	compacted int64
+	// last is the newest revision appended; reserved the persisted one that no revision without a sync goes beyond.
+	// Append and Close change them.
+	last, reserved int64
 }
 
 var _ store.Backend = (*Backend)(nil)
@@ -159,14 +162,18 @@ func (b *Backend) open(path string) error {
 // Load implements store.Backend.
 func (b *Backend) Load(ctx context.Context, yield func(store.Record) error) (last, compacted int64, err error) {
 	err = b.guard(func() error {
-		if compacted, err = b.readCompacted(); err != nil {
+		if compacted, err = b.readRevision(compactedKey); err != nil {
+			return b.readError(err)
+		}
+		reserved, err := b.readRevision(reservedKey)
+		if err != nil {
 			return b.readError(err)
 		}
 		it, err := b.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: recordsFrom(0), UpperBound: recordsEnd()})
 		if err != nil {
 			return b.readError(err)
 		}
-		last = compacted
+		last = max(compacted, reserved)
 		err = newest(it, func(r store.Record) error {
 			last = max(last, r.Revision)
 			if r.Deleted {
@@ -177,6 +184,7 @@ func (b *Backend) Load(ctx context.Context, yield func(store.Record) error) (las
 		return b.readError(errors.Join(err, it.Close()))
 	})
 	b.compacted = compacted
+	b.last, b.reserved = last, last
 	return last, compacted, err
 }
 
@@ -207,13 +215,23 @@ func newest(it *pebble.Iterator, yield func(store.Record) error) error {
 	return it.Error()
 }
 
-// Append implements store.Backend.
+// reservation is how many revisions may be given out after one sync and without another.
+const reservation = 4096
+
+// Append implements store.Backend. Records without a sync are lost with the process when it is killed within the moment
+// that the database takes to hand them to the system, and with the machine. Someone may have seen their revisions: these
+// are reserved by a record with a sync beforehand, so that no other commit ever gets them.
 func (b *Backend) Append(records []store.Record, sync bool) error {
 	if err := b.room(records); err != nil {
 		return err
 	}
+	last := b.last
+	if n := len(records); n > 0 {
+		last = records[n-1].Revision
+	}
+	reserve := !sync && last > b.reserved
 	option := pebble.NoSync
-	if sync {
+	if sync || reserve {
 		option = pebble.Sync
 	}
 	err := b.guard(func() error {
@@ -227,13 +245,23 @@ func (b *Backend) Append(records []store.Record, sync bool) error {
 				return err
 			}
 		}
+		if reserve {
+			if err := setRevision(batch, reservedKey, last+reservation); err != nil {
+				return err
+			}
+		}
 		return batch.Commit(option)
 	})
 	if err != nil {
 		err = fmt.Errorf("write store %s: %w", b.dir, err)
 		b.fail(err)
+		return err
 	}
-	return err
+	b.last = last
+	if reserve {
+		b.reserved = last + reservation
+	}
+	return nil
 }
 
 // room refuses records when the disk is nearly full.
@@ -343,7 +371,7 @@ func (b *Backend) Compact(ctx context.Context, revision int64) error {
 	// Each batch moves the compaction revision with the removals that it stands for, so an interrupted compaction goes
 	// on where it was.
 	flush := func(to int64) error {
-		if err := setCompacted(batch, to); err != nil {
+		if err := setRevision(batch, compactedKey, to); err != nil {
 			return err
 		}
 		if err := b.guard(func() error { return batch.Commit(pebble.NoSync) }); err != nil {
@@ -384,7 +412,7 @@ func (b *Backend) Close() error {
 		return nil
 	}
 	if b.breakage.Load() == nil {
-		return errors.Join(b.guard(b.db.Close), b.lock.Close())
+		return errors.Join(b.guard(b.release), b.guard(b.db.Close), b.lock.Close())
 	}
 	// A broken database may be unable to close. Its lock is kept then: its goroutines might still touch the files.
 	done := make(chan struct{})
@@ -402,6 +430,19 @@ func (b *Backend) Close() error {
 	case <-time.After(3 * time.Second):
 		return fmt.Errorf("close store %s: the database does not end", b.dir)
 	}
+}
+
+// release gives the reserved revisions back: after a close in good order none has been lost.
+func (b *Backend) release() error {
+	if b.reserved <= b.last {
+		return nil
+	}
+	batch := b.db.NewBatch()
+	defer batch.Close()
+	if err := setRevision(batch, reservedKey, b.last); err != nil {
+		return err
+	}
+	return batch.Commit(pebble.Sync)
 }
 
 // prepare makes or checks dir and locks it.

@@ -103,7 +103,11 @@ const (
 	recordPrefix = 'v'
 )
 
-func compactedKey() []byte { return append([]byte{metaPrefix}, "compacted"...) }
+// What is known once, each a revision.
+const (
+	compactedKey = string(rune(metaPrefix)) + "compacted"
+	reservedKey  = string(rune(metaPrefix)) + "reserved"
+)
 
 func recordKey(revision int64, key string) []byte {
 	k := make([]byte, 0, 9+len(key))
@@ -177,8 +181,8 @@ func decodeRecord(revision int64, key, value []byte) (store.Record, error) {
 	return r, nil
 }
 
-func (b *Backend) readCompacted() (int64, error) {
-	value, closer, err := b.db.Get(compactedKey())
+func (b *Backend) readRevision(name string) (int64, error) {
+	value, closer, err := b.db.Get([]byte(name))
 	if errors.Is(err, pebble.ErrNotFound) {
 		return 0, nil
 	}
@@ -187,11 +191,11 @@ func (b *Backend) readCompacted() (int64, error) {
 	}
 	defer closer.Close()
 	if len(value) != 8 {
-		return 0, fmt.Errorf("%w of the compaction revision", errRecord)
+		return 0, fmt.Errorf("%w of revision %q", errRecord, name)
 	}
 	return int64(binary.BigEndian.Uint64(value)), nil
 }
 
-func setCompacted(batch *pebble.Batch, revision int64) error {
-	return batch.Set(compactedKey(), binary.BigEndian.AppendUint64(nil, uint64(revision)), nil)
+func setRevision(batch *pebble.Batch, name string, revision int64) error {
+	return batch.Set([]byte(name), binary.BigEndian.AppendUint64(nil, uint64(revision)), nil)
 }

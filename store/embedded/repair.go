@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -87,6 +86,9 @@ func repair(dir string, o Options) (*Report, error) {
 		return nil, fmt.Errorf("the database cannot be opened even without its damaged parts, restore a snapshot: %w", err)
 	}
 	records, lost := salvage(old)
+	if reserved, err := old.readRevision(reservedKey); err == nil {
+		report.Revision = reserved
+	}
 	// The damaged copy is thrown away, so its own end does not matter.
 	_ = old.Close()
 	for _, err := range lost {
@@ -196,7 +198,7 @@ func rebuild(dir, path string, o Options, records []store.Record, revision int64
 			}
 		}
 		batch := b.db.NewBatch()
-		if err := setCompacted(batch, revision); err != nil {
+		if err := setRevision(batch, compactedKey, revision); err != nil {
 			return err
 		}
 		return batch.Commit(pebble.Sync)
@@ -212,14 +214,4 @@ func putAside(fs vfs.FS, dir, db string) (string, error) {
 			return backup, fs.Rename(db, backup)
 		}
 	}
-}
-
-// Check reads everything and returns the first error, a *DamageError for damage.
-func Check(ctx context.Context, dir string, o Options) error {
-	b, err := Open(dir, o)
-	if err != nil {
-		return err
-	}
-	_, _, err = b.Load(ctx, func(store.Record) error { return nil })
-	return errors.Join(err, b.Close())
 }
