@@ -45,9 +45,6 @@ func (l *local) target(r *api.Resource, namespace, name, subresource, manager st
 	}, nil
 }
 
-// with gives ctx the client's user, as a request has it.
-func (l *local) with(ctx context.Context) context.Context { return request.WithUser(ctx, l.user) }
-
 func result(o *object, err error) (api.Object, error) {
 	if err != nil {
 		return nil, err
@@ -94,7 +91,7 @@ func (l *local) Create(ctx context.Context, r *api.Resource, obj api.Object, opt
 		return nil, err
 	}
 	manage := l.s.manage(t)
-	return result(l.s.create(l.with(ctx), t, private, func(obj api.Object) (api.Object, error) { return manage(nil, obj) }))
+	return result(l.s.create(ctx, t, private, func(obj api.Object) (api.Object, error) { return manage(nil, obj) }))
 }
 
 func (l *local) Update(ctx context.Context, r *api.Resource, subresource string, obj api.Object, opts metav1.UpdateOptions) (api.Object, error) {
@@ -106,7 +103,7 @@ func (l *local) Update(ctx context.Context, r *api.Resource, subresource string,
 	if err != nil {
 		return nil, err
 	}
-	o, _, err := l.s.update(l.with(ctx), t, private)
+	o, _, err := l.s.update(ctx, t, private)
 	return result(o, err)
 }
 
@@ -120,9 +117,9 @@ func (l *local) Patch(ctx context.Context, r *api.Resource, namespace, name, sub
 		if err != nil {
 			return nil, err
 		}
-		return result(l.s.setScale(l.with(ctx), t, sub.Scale, change))
+		return result(l.s.setScale(ctx, t, sub.Scale, change))
 	}
-	o, _, err := l.s.patch(l.with(ctx), t, kind, data, &opts)
+	o, _, err := l.s.patch(ctx, t, kind, data, &opts)
 	return result(o, err)
 }
 
@@ -131,7 +128,7 @@ func (l *local) Delete(ctx context.Context, r *api.Resource, namespace, name str
 	if err != nil {
 		return err
 	}
-	_, _, err = l.s.delete(l.with(ctx), t, &opts)
+	_, _, err = l.s.delete(ctx, t, &opts)
 	return err
 }
 
@@ -140,7 +137,7 @@ func (l *local) DeleteCollection(ctx context.Context, r *api.Resource, namespace
 	if err != nil {
 		return err
 	}
-	_, err = l.s.deleteCollection(l.with(ctx), t, &opts, &list)
+	_, err = l.s.deleteCollection(ctx, t, &opts, &list)
 	return err
 }
 
@@ -154,7 +151,7 @@ func (l *local) Post(ctx context.Context, r *api.Resource, namespace, name, subr
 		if !ok {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("expected a Scale, got %T", body))
 		}
-		o, err := l.s.setScale(l.with(ctx), t, sub.Scale, func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return scale, nil })
+		o, err := l.s.setScale(ctx, t, sub.Scale, func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return scale, nil })
 		if err != nil {
 			return nil, err
 		}
@@ -164,7 +161,7 @@ func (l *local) Post(ctx context.Context, r *api.Resource, namespace, name, subr
 	if !ok {
 		return nil, apierrors.NewInternalError(fmt.Errorf("%s: %w", postName(t.served, subresource), errNoPost))
 	}
-	return l.s.post(l.with(ctx), t, p, body.DeepCopyObject())
+	return l.s.post(ctx, t, p, body.DeepCopyObject())
 }
 
 // Lister reads the newest committed state.

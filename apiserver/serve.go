@@ -68,9 +68,8 @@ func (s *Server) answer(w *recorder, r *http.Request, info *request.Info) error 
 			return err
 		}
 	}
-	ctx := request.WithInfo(request.WithUser(r.Context(), user), info)
 	warned := &warnings{header: w.Header()}
-	ctx = request.WithWarnings(ctx, warned.add)
+	ctx := request.WithWarnings(r.Context(), warned.add)
 	r = r.WithContext(ctx)
 	if !public && s.config.Authorizers != nil {
 		decision, reason, err := s.authorizer.Authorize(ctx, user, info)

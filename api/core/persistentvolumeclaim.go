@@ -96,13 +96,6 @@ func ValidateClaimTemplate(t *corev1.PersistentVolumeClaimTemplate, path *field.
 	return p.list
 }
 
-// ValidateClaimSpec returns what is wrong with the spec of a claim found at path.
-func ValidateClaimSpec(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) field.ErrorList {
-	var p problems
-	p.claimSpec(spec, path)
-	return p.list
-}
-
 // templateMeta checks that metadata of a template has no more than labels and annotations.
 func (p *problems) templateMeta(meta *metav1.ObjectMeta, path *field.Path) {
 	for _, f := range []struct {

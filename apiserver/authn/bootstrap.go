@@ -81,27 +81,3 @@ func (b *BootstrapToken) Token(_ context.Context, raw string, audiences []string
 	}
 	return &request.User{Name: bootstrapUser + id, Groups: groups}, audiences, nil
 }
-
-// Static recognises fixed tokens, made by whoever starts the server. It is immutable.
-type Static map[string]*request.User
-
-// NewJoinToken returns the authenticator of one bootstrap token that is not kept in a Secret.
-func NewJoinToken(id, secret string) Static {
-	return Static{id + "." + secret: &request.User{
-		Name: bootstrapUser + id, Groups: []string{bootstrapGroup, request.AllAuthenticated},
-	}}
-}
-
-// Authenticate recognises the bearer token of a request.
-func (s Static) Authenticate(r *http.Request) (*request.User, error) { return fromRequest(r, s) }
-
-// Token recognises a token; the comparison takes the same time for every token of a length.
-func (s Static) Token(_ context.Context, raw string, audiences []string) (*request.User, []string, error) {
-	var found *request.User
-	for token, user := range s {
-		if subtle.ConstantTimeCompare([]byte(token), []byte(raw)) == 1 {
-			found = user
-		}
-	}
-	return found, audiences, nil
-}

@@ -24,5 +24,5 @@ type Post struct {
 type Poster func(ctx context.Context, p Post) (runtime.Object, error)
 
 // Connector serves a connecting subresource (pods/exec, services/proxy, nodes/proxy, pods/log, ...). The request has been
-// authorized and admitted; its context carries User and Info. Errors before the connection stands are returned and become a Status.
+// authorized and admitted. Errors before the connection stands are returned and become a Status.
 type Connector func(w http.ResponseWriter, r *http.Request, info *Info) error

@@ -1,5 +1,5 @@
 // Package request holds what the stages of the API server know about a request: who asks (User), for what (Info), and
-// how both travel in a context.
+// where its warnings go.
 package request
 
 import (
@@ -47,44 +47,17 @@ type Info struct {
 	FieldSelector, LabelSelector string
 }
 
-type key int
-
-const (
-	userKey key = iota
-	infoKey
-	warnKey
-)
-
-// WithUser returns a context that carries the user.
-func WithUser(ctx context.Context, u *User) context.Context {
-	return context.WithValue(ctx, userKey, u)
-}
-
-// UserFrom returns the user in ctx, or nil.
-func UserFrom(ctx context.Context) *User {
-	u, _ := ctx.Value(userKey).(*User)
-	return u
-}
-
-// WithInfo returns a context that carries the request's Info.
-func WithInfo(ctx context.Context, i *Info) context.Context {
-	return context.WithValue(ctx, infoKey, i)
-}
-
-// InfoFrom returns the Info in ctx, or nil.
-func InfoFrom(ctx context.Context) *Info {
-	i, _ := ctx.Value(infoKey).(*Info)
-	return i
-}
+// warnKey is where a context keeps what takes warnings.
+type warnKey struct{}
 
 // WithWarnings returns a context whose warnings go to warn.
 func WithWarnings(ctx context.Context, warn func(text string)) context.Context {
-	return context.WithValue(ctx, warnKey, warn)
+	return context.WithValue(ctx, warnKey{}, warn)
 }
 
 // Warn shows text to the client as a Warning header, if the request can carry one.
 func Warn(ctx context.Context, text string) {
-	if warn, ok := ctx.Value(warnKey).(func(string)); ok {
+	if warn, ok := ctx.Value(warnKey{}).(func(string)); ok {
 		warn(text)
 	}
 }

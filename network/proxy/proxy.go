@@ -87,9 +87,6 @@ func New(c Config) (*Proxy, error) {
 	}, nil
 }
 
-// Cleanup removes all rules. It is for when the node leaves, not for the end of the process.
-func (p *Proxy) Cleanup() error { return p.rules.Remove() }
-
 // Run keeps the rules as the objects want them until ctx ends. The rules stay.
 func (p *Proxy) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
