@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -342,6 +343,32 @@ func TestSandboxLost(t *testing.T) {
 			t.Errorf("address is %s, want the new sandbox's", ip)
 		}
 		w.wantEvent("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+	})
+}
+
+// TestTracesLost checks that restarts are counted on when the runtime has forgotten the pod, as after a stop of the node.
+func TestTracesLost(t *testing.T) {
+	inWorld(t, simulated.Config{}, func(w *world) {
+		w.run(newPod("p"))
+		w.exit("c", 1)
+		w.after(time.Minute)
+		w.stop()
+		boxes, err := w.runtime.ListPodSandbox(t.Context(), nil)
+		if err != nil || len(boxes) != 1 {
+			t.Fatalf("sandboxes are %v, %v", boxes, err)
+		}
+		if err := errors.Join(w.runtime.StopPodSandbox(t.Context(), boxes[0].Id), w.runtime.RemovePodSandbox(t.Context(), boxes[0].Id)); err != nil {
+			t.Fatal(err)
+		}
+		w.start(nil)
+		w.after(time.Minute)
+		s := w.container("p", "c")
+		if s.State.Running == nil || s.RestartCount != 2 {
+			t.Errorf("container is %+v, want the second restart", s)
+		}
+		if last := s.LastTerminationState.Terminated; last == nil || last.Reason != "ContainerStatusUnknown" {
+			t.Errorf("the run before ended as %+v", last)
+		}
 	})
 }
 

@@ -256,6 +256,9 @@ func (n *Node) startContainer(ctx context.Context, p *pod, api *corev1.Pod, c *c
 		p.mu.Lock()
 		p.next(crashKey(c), time.Unix(0, last.FinishedAt))
 		p.mu.Unlock()
+	} else if old := statusOf(api, c.Name); old != nil && old.ContainerID != "" {
+		// The runtime has lost all traces of the one before, as after a stop of the whole node.
+		restarts = uint32(old.RestartCount) + 1
 	}
 	config, err := n.containerConfig(ctx, p, api, c, image, podIPs(network), restarts)
 	if err != nil {
@@ -304,6 +307,18 @@ func (n *Node) startContainer(ctx context.Context, p *pod, api *corev1.Pod, c *c
 		}
 	}
 	n.queue.Add(p.uid)
+	return nil
+}
+
+// statusOf finds what the pod's status says of a container, nil if nothing.
+func statusOf(api *corev1.Pod, name string) *corev1.ContainerStatus {
+	for _, list := range [][]corev1.ContainerStatus{api.Status.ContainerStatuses, api.Status.InitContainerStatuses, api.Status.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
 	return nil
 }
 

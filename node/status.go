@@ -228,6 +228,8 @@ func (p *pod) status(api *corev1.Pod, c *corev1.Container, old *corev1.Container
 		out.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(time.Unix(0, newest.StartedAt).Truncate(time.Second))}
 		if len(runs) > 1 {
 			out.LastTerminationState.Terminated = p.terminated(runs[1])
+		} else if old != nil && out.RestartCount > 0 {
+			out.LastTerminationState = old.LastTerminationState
 		}
 		started := p.hasStarted(api, c, newest.Id)
 		out.Started = &started

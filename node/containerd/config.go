@@ -74,7 +74,7 @@ func (d *Daemon) writeConfig() (changed bool, err error) {
 		Snapshotter                                 string
 		RestrictOOM, HugeTLB                        bool
 	}{
-		Root:            d.path("root"),
+		Root:            d.path(rootDir),
 		State:           d.path("state"),
 		RuncRoot:        d.path("state/runc"),
 		Socket:          d.Socket(),

@@ -28,12 +28,15 @@ import (
 // socketPathLimit is how long a unix socket's path may be (sun_path without its end).
 const socketPathLimit = 107
 
+// rootDir is the part of the directory that outlives a purge.
+const rootDir = "root"
+
 // startTimeout bounds the wait for a started daemon's CRI service.
 const startTimeout = 60 * time.Second
 
 // Config of a daemon. Dir is required.
 type Config struct {
-	// Dir holds all of the daemon: config.toml, containerd.sock, containerd.log, pid, root/ and state/.
+	// Dir holds all of the daemon: config.toml, containerd.sock, containerd.log, pid, root/ (with the images) and state/.
 	Dir string
 	Log *slog.Logger
 	// CNIConfDir and CNIBinDir: default Dir/cni, and the first of /opt/cni/bin, /usr/lib/cni and /usr/libexec/cni that

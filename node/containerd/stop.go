@@ -20,7 +20,7 @@ import (
 )
 
 // Stop ends the daemon; its containers keep running under their shims and belong to the next daemon that is started for
-// the directory. With purge it also ends all containers and removes their mounts, cgroups and every file of the daemon.
+// the directory. With purge it also ends all containers and removes their mounts, cgroups and files; only images stay.
 func (d *Daemon) Stop(ctx context.Context, purge bool) error {
 	var errs []error
 	if purge && d.pid.alive() {
@@ -78,7 +78,8 @@ func (d *Daemon) removeSandboxes(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// purgeDir removes by force what a stopped daemon has left.
+// purgeDir removes by force what a stopped daemon has left, but for its root, where the images are. Containers of which the
+// daemon was not told there have ended then, as after a restart of the machine.
 func purgeDir(dir string) error {
 	cgroups := killContainers(dir)
 	killShims(filepath.Join(dir, "containerd.sock"))
@@ -89,7 +90,17 @@ func purgeDir(dir string) error {
 	if err != nil {
 		return fmt.Errorf("unmount below %s: %w", dir, err)
 	}
-	return os.RemoveAll(dir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, entry := range entries {
+		if entry.Name() != rootDir {
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, entry.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // killContainers kills the first process of each container, which takes the container's other processes with it when it
