@@ -210,7 +210,7 @@ func (s *server) newAPI(st *store.Store) error {
 	late := func() client.Interface {
 		return s.api.Client(&request.User{Name: "system:apiserver", Groups: []string{request.Masters}}, "proa")
 	}
-	accounts := s.issuer.Authenticator(late)
+	accounts, bootstrap := s.issuer.Authenticator(late), authn.NewBootstrapToken(late)
 	toNode := s.ca.Renewing(pki.Leaf{CommonName: "kube-apiserver-kubelet-client", Organizations: []string{request.Masters}})
 	handlers := map[string]http.Handler{joinPath: joinHandler(s.config, s.ca, s.secret)}
 	for path, h := range s.issuer.Handlers() {
@@ -226,18 +226,19 @@ func (s *server) newAPI(st *store.Store) error {
 		TLS: &tls.Config{
 			MinVersion:     tls.VersionTLS12, // client libraries of many ages connect here
 			GetCertificate: cert.ForServer,
-			ClientAuth:     tls.VerifyClientCertIfGiven,
-			ClientCAs:      s.ca.Pool(),
-			NextProtos:     []string{"h2", "http/1.1"},
+			// Authentication verifies: who shows a bad certificate gets an answer, not a broken handshake.
+			ClientAuth: tls.RequestClientCert,
+			ClientCAs:  s.ca.Pool(),
+			NextProtos: []string{"h2", "http/1.1"},
 		},
-		Authenticators: []authn.Authenticator{authn.NewCertificate(s.ca.Pool()), accounts},
+		Authenticators: []authn.Authenticator{authn.NewCertificate(s.ca.Pool()), accounts, bootstrap},
 		Authorizers: func(c client.Interface) []authz.Authorizer {
 			s.authorizers = authz.Default(c)
 			return s.authorizers
 		},
 		Admission: func(c client.Interface) admission.Chain { return admission.Default(c, s.log) },
 		Posts: func(c client.Interface) map[string]request.Poster {
-			posts := authn.Posts(c, s.issuer, accounts)
+			posts := authn.Posts(c, s.issuer, accounts, bootstrap)
 			maps.Copy(posts, authz.Posts(s.authorizers))
 			maps.Copy(posts, eviction.Posts(c))
 			return posts

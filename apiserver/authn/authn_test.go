@@ -290,7 +290,7 @@ func TestBootstrapToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &request.User{Name: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated", "system:bootstrappers:worker"}}
+	want := &request.User{Name: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:bootstrappers:worker", "system:authenticated"}}
 	if diff := cmp.Diff(want, user); diff != "" {
 		t.Errorf("user (-want +got):\n%s", diff)
 	}

@@ -69,7 +69,7 @@ func (b *BootstrapToken) Token(_ context.Context, raw string, audiences []string
 	if string(secret.Data["usage-bootstrap-authentication"]) != "true" {
 		return nil, nil, errors.New("bootstrap token is not for authentication")
 	}
-	groups := []string{bootstrapGroup, request.AllAuthenticated}
+	groups := []string{bootstrapGroup}
 	for group := range strings.SplitSeq(string(secret.Data["auth-extra-groups"]), ",") {
 		if group = strings.TrimSpace(group); group == "" {
 			continue
@@ -79,5 +79,5 @@ func (b *BootstrapToken) Token(_ context.Context, raw string, audiences []string
 		}
 		groups = append(groups, group)
 	}
-	return &request.User{Name: bootstrapUser + id, Groups: groups}, audiences, nil
+	return &request.User{Name: bootstrapUser + id, Groups: append(groups, request.AllAuthenticated)}, audiences, nil
 }

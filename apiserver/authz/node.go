@@ -42,10 +42,10 @@ func NewNode(c client.Interface) *Node {
 		volumes:     client.For[*corev1.PersistentVolume](c).Lister(ctx),
 		attachments: client.For[*storagev1.VolumeAttachment](c).Lister(ctx),
 		byNode: client.NewIndex(func(p *corev1.Pod) []string {
-			if p.Spec.NodeName == "" {
-				return nil
+			if node := opensTo(p); node != "" {
+				return []string{node}
 			}
-			return []string{p.Spec.NodeName}
+			return nil
 		}),
 	}
 }
@@ -176,14 +176,23 @@ func (n *Node) csiNode(node string, info *request.Info) (Decision, string, error
 	return Allow, "", nil
 }
 
-// podsOn yields the pods bound to a node.
+// opensTo names the node that may read what a pod uses, "" for none. A mirror pod is written by its node, which must not be
+// able to open objects to itself.
+func opensTo(p *corev1.Pod) string {
+	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return ""
+	}
+	return p.Spec.NodeName
+}
+
+// podsOn yields the pods whose objects a node may read.
 func (n *Node) podsOn(node string) iter.Seq[*corev1.Pod] {
 	if n.indexed.Load() {
 		return n.byNode.Lookup(node)
 	}
 	return func(yield func(*corev1.Pod) bool) {
 		for pod := range n.pods.All("") {
-			if pod.Spec.NodeName == node && !yield(pod) {
+			if opensTo(pod) == node && !yield(pod) {
 				return
 			}
 		}
