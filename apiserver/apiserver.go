@@ -87,6 +87,7 @@ type Server struct {
 	encodings *encodings
 	deleted   *deletions
 	managers  managers
+	plans     createPlans
 	services  *serviceAllocator
 	dispatch  *dispatcher
 	health    health

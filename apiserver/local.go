@@ -90,8 +90,7 @@ func (l *local) Create(ctx context.Context, r *api.Resource, obj api.Object, opt
 	if err != nil {
 		return nil, err
 	}
-	manage := l.s.manage(t)
-	return result(l.s.create(ctx, t, private, func(obj api.Object) (api.Object, error) { return manage(nil, obj) }))
+	return result(l.s.create(ctx, t, private, l.s.manageCreate(t)))
 }
 
 func (l *local) Update(ctx context.Context, r *api.Resource, subresource string, obj api.Object, opts metav1.UpdateOptions) (api.Object, error) {

@@ -49,8 +49,7 @@ func (x *exchange) create() error {
 		return err
 	}
 	t := x.target(opts.FieldManager, opts.DryRun, &opts)
-	manage := x.s.manage(&t)
-	o, err := x.s.create(x.r.Context(), &t, obj, func(obj api.Object) (api.Object, error) { return manage(nil, obj) })
+	o, err := x.s.create(x.r.Context(), &t, obj, x.s.manageCreate(&t))
 	if err != nil {
 		return err
 	}
@@ -116,8 +115,7 @@ func (s *Server) update(ctx context.Context, t *target, obj api.Object) (*object
 	}
 	if t.CreateOnUpdate && t.subresource == "" && given == "" {
 		r.createMissing = func() (*object, bool, error) {
-			manage := s.manage(t)
-			o, err := s.create(ctx, t, obj.DeepCopyObject().(api.Object), func(obj api.Object) (api.Object, error) { return manage(nil, obj) })
+			o, err := s.create(ctx, t, obj.DeepCopyObject().(api.Object), s.manageCreate(t))
 			return o, true, err
 		}
 	}
