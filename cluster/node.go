@@ -112,7 +112,7 @@ func (n *realNode) start(ctx context.Context, g *group) error {
 	if err != nil {
 		return err
 	}
-	services, err := proxy.New(proxy.Config{Client: n.client, NodeName: n.name, NodeIPs: []netip.Addr{n.address}, PodCIDRs: []netip.Prefix{n.podCIDR}, Log: log})
+	services, err := proxy.New(proxy.Config{Client: n.client, NodeName: n.name, PodCIDRs: []netip.Prefix{n.podCIDR}, Log: log})
 	if err != nil {
 		return err
 	}
@@ -152,13 +152,13 @@ func mayLowerOOMScore() bool {
 }
 
 // cleanNode removes what a node of this machine has left in it: containers, mounts, cgroups, interfaces and packet rules.
-func cleanNode(ctx context.Context, dir, name string, i int) error {
-	own := nodeDir(dir, name)
+// own is the node's directory; an extra node has a network namespace that ends with it.
+func cleanNode(ctx context.Context, own, name string, extra bool) error {
 	var errs []error
 	if err := containerd.Stop(ctx, containerd.Config{Dir: filepath.Join(own, "containerd"), Log: slog.New(slog.DiscardHandler), CNIConfDir: filepath.Join(own, "cni")}, true); err != nil {
 		errs = append(errs, err)
 	}
-	if i == 0 {
+	if !extra {
 		if pods, err := podnet.New(podnet.Config{NodeName: name, NodeIP: netip.IPv4Unspecified(), ConfDir: filepath.Join(own, "cni"), DataDir: filepath.Join(own, "podnet")}); err == nil {
 			errs = append(errs, pods.Cleanup())
 		}

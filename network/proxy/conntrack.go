@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -14,7 +15,7 @@ import (
 // flow is an address and port whose datagrams the kernel may keep sending to an endpoint that is gone: without a
 // connection there is no end that would make it choose again.
 type flow struct {
-	at    netip.AddrPort // an unspecified address means a node port
+	at    netip.AddrPort // an unspecified address means any of the node's
 	proto Protocol
 	to    map[netip.AddrPort]bool
 }
@@ -35,11 +36,7 @@ func (p *servicePort) flows() []flow {
 		out = append(out, flow{netip.AddrPortFrom(a, uint16(p.port.Port)), p.proto, to})
 	}
 	if p.port.NodePort != 0 {
-		none := netip.IPv4Unspecified()
-		if p.family == ipv6 {
-			none = netip.IPv6Unspecified()
-		}
-		out = append(out, flow{netip.AddrPortFrom(none, uint16(p.port.NodePort)), p.proto, to})
+		out = append(out, flow{netip.AddrPortFrom(p.family.unspecified(), uint16(p.port.NodePort)), p.proto, to})
 	}
 	return out
 }
@@ -47,7 +44,8 @@ func (p *servicePort) flows() []flow {
 // stale are the flows of next that may exist in the kernel with an endpoint that they should not have.
 func stale(old, next *unit) []flow {
 	if old == nil {
-		return nil
+		// Clients may have sent before anything answered there.
+		return slices.DeleteFunc(slices.Clone(next.flows), func(f flow) bool { return len(f.to) == 0 })
 	}
 	type id struct {
 		at    netip.AddrPort
@@ -74,10 +72,7 @@ func stale(old, next *unit) []flow {
 }
 
 // conntrack deletes the entries of stale flows.
-type conntrack struct {
-	namespace string
-	nodeIPs   []netip.Addr
-}
+type conntrack struct{ namespace string }
 
 func (c conntrack) clean(flows []flow) error {
 	if len(flows) == 0 {
@@ -104,10 +99,16 @@ func (c conntrack) clean(flows []flow) error {
 	}
 	defer handle.Close()
 	filter := staleFilter{}
+	var own []netip.Addr
 	for _, f := range flows {
 		addrs := []netip.Addr{f.at.Addr()}
 		if f.at.Addr().IsUnspecified() {
-			addrs = c.nodeIPs
+			if own == nil {
+				if own, err = ownAddresses(handle); err != nil {
+					return err
+				}
+			}
+			addrs = own
 		}
 		for _, a := range addrs {
 			filter[target{netip.AddrPortFrom(a, f.at.Port()), f.proto}] = f.to
@@ -116,6 +117,21 @@ func (c conntrack) clean(flows []flow) error {
 	_, err4 := handle.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.FAMILY_V4, filter)
 	_, err6 := handle.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.FAMILY_V6, filter)
 	return errors.Join(err4, err6)
+}
+
+// ownAddresses are those of the node.
+func ownAddresses(h *netlink.Handle) ([]netip.Addr, error) {
+	list, err := h.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	var out []netip.Addr
+	for _, a := range list {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			out = append(out, addr.Unmap())
+		}
+	}
+	return out, nil
 }
 
 type target struct {

@@ -8,18 +8,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// owner has a unit of the table: a Service, or a pod with host ports.
+type owner struct {
+	pod bool
+	types.NamespacedName
+}
+
+func (o owner) compare(other owner) int {
+	return cmp.Or(cmp.Compare(btoi(o.pod), btoi(other.pod)), cmp.Compare(o.Namespace, other.Namespace), cmp.Compare(o.Name, other.Name))
+}
+
 // state is what the table holds: the units that were applied and who has each place.
 type state struct {
-	units   map[types.NamespacedName]*unit
-	owners  map[place]types.NamespacedName
-	waiting map[place]map[types.NamespacedName]bool
+	units   map[owner]*unit
+	owners  map[place]owner
+	waiting map[place]map[owner]bool
 }
 
 func newState() *state {
 	return &state{
-		units:   map[types.NamespacedName]*unit{},
-		owners:  map[place]types.NamespacedName{},
-		waiting: map[place]map[types.NamespacedName]bool{},
+		units:   map[owner]*unit{},
+		owners:  map[place]owner{},
+		waiting: map[place]map[owner]bool{},
 	}
 }
 
@@ -27,12 +37,12 @@ func newState() *state {
 type change struct {
 	ops      []Op
 	elements map[Set]*[2][]Element // deleted, added
-	// freed are Services that may now have a place they wanted.
-	freed map[types.NamespacedName]bool
+	// freed are the owners that may now have a place they wanted.
+	freed map[owner]bool
 }
 
 func newChange() *change {
-	return &change{elements: map[Set]*[2][]Element{}, freed: map[types.NamespacedName]bool{}}
+	return &change{elements: map[Set]*[2][]Element{}, freed: map[owner]bool{}}
 }
 
 func (c *change) element(s Set, add int, e Element) {
@@ -42,20 +52,20 @@ func (c *change) element(s Set, add int, e Element) {
 	c.elements[s][add] = append(c.elements[s][add], e)
 }
 
-// replace adds to c what turns a Service's present unit into next, or takes it away if that is nil. The cost depends on this
-// Service alone.
-func (s *state) replace(c *change, name types.NamespacedName, next *unit) {
-	old := s.units[name]
+// replace adds to c what turns an owner's present unit into next, or takes it away if that is nil. The cost depends on
+// this unit alone.
+func (s *state) replace(c *change, o owner, next *unit) {
+	old := s.units[o]
 	if old == nil {
 		old = &unit{}
 	}
 	if next == nil {
 		next = &unit{}
-		delete(s.units, name)
+		delete(s.units, o)
 	} else {
-		s.units[name] = next
+		s.units[o] = next
 	}
-	s.claim(name, old, next, c)
+	s.claim(o, old, next, c)
 
 	for _, key := range sorted(next.sets) {
 		if _, ok := old.sets[key]; !ok {
@@ -89,11 +99,11 @@ func (s *state) replace(c *change, name types.NamespacedName, next *unit) {
 	}
 }
 
-// claim moves the elements. A place belongs to the first Service that wants it; the next one gets it when it is freed.
-func (s *state) claim(name types.NamespacedName, old, next *unit, c *change) {
+// claim moves the elements. A place belongs to the first owner that wants it; the next one gets it when it is freed.
+func (s *state) claim(o owner, old, next *unit, c *change) {
 	for p, v := range old.elements {
-		if waiting := s.waiting[p]; waiting[name] {
-			delete(waiting, name)
+		if waiting := s.waiting[p]; waiting[o] {
+			delete(waiting, o)
 			if len(waiting) == 0 {
 				delete(s.waiting, p)
 			}
@@ -112,14 +122,14 @@ func (s *state) claim(name types.NamespacedName, old, next *unit, c *change) {
 		}
 	}
 	for p, v := range next.elements {
-		if owner, ok := s.owners[p]; ok && owner != name {
+		if now, ok := s.owners[p]; ok && now != o {
 			if s.waiting[p] == nil {
-				s.waiting[p] = map[types.NamespacedName]bool{}
+				s.waiting[p] = map[owner]bool{}
 			}
-			s.waiting[p][name] = true
+			s.waiting[p][o] = true
 			continue
 		}
-		s.owners[p] = name
+		s.owners[p] = o
 		if before, ok := old.elements[p]; !ok || before != v {
 			c.element(p.set, 1, Element{p.key, v})
 		}
@@ -171,15 +181,11 @@ func (s *state) reset() Transaction {
 	}
 	units := s.units
 	*s = *newState()
-	for _, name := range slices.SortedFunc(maps.Keys(units), compareNames) {
-		s.replace(c, name, units[name])
+	for _, o := range slices.SortedFunc(maps.Keys(units), owner.compare) {
+		s.replace(c, o, units[o])
 	}
 	t.Ops = append(t.Ops, c.transaction().Ops...)
 	return t
-}
-
-func compareNames(a, b types.NamespacedName) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -21,13 +21,13 @@ import (
 	"proa/internal/netns"
 )
 
-// namespace makes a network namespace with a loopback interface, a bridge and routes, and returns its path.
-func namespace(t *testing.T) string {
+// emptyNamespace makes a network namespace with a loopback interface and returns its path and a handle on it.
+func emptyNamespace(t *testing.T) (string, *netlink.Handle) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("making network namespaces needs root")
 	}
-	path := make(chan string)
+	paths := make(chan string)
 	failed := make(chan error)
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) })
@@ -39,43 +39,95 @@ func namespace(t *testing.T) string {
 			return
 		}
 		defer ns.Close()
-		for _, link := range []struct{ name, addr string }{{"lo", "127.0.0.1/8"}, {"node0", "192.0.2.10/24"}} {
-			if link.name != "lo" {
-				if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: link.name}}); err != nil {
-					failed <- err
-					return
-				}
-			}
-			l, err := netlink.LinkByName(link.name)
-			if err == nil {
-				err = netlink.LinkSetUp(l)
-			}
-			if err == nil && link.name != "lo" {
-				for _, a := range []string{link.addr, "10.244.0.5/32", "10.244.0.6/32"} {
-					addr, _ := netlink.ParseAddr(a)
-					if err == nil {
-						err = netlink.AddrAdd(l, addr)
-					}
-				}
-				if err == nil {
-					err = netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: net.IPv4(192, 0, 2, 1)})
-				}
-			}
-			if err != nil {
-				failed <- err
-				return
-			}
-		}
-		path <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), gettid())
+		paths <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), gettid())
 		<-done
 	}()
+	var path string
 	select {
-	case p := <-path:
-		return p
+	case path = <-paths:
 	case err := <-failed:
 		t.Skipf("network namespaces are not available: %v", err)
-		return ""
 	}
+	ns, err := vnetns.GetFromPath(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	h, err := netlink.NewHandleAt(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	up(t, h, "lo")
+	return path, h
+}
+
+// up starts an interface and gives it addresses.
+func up(t *testing.T, h *netlink.Handle, name string, addresses ...string) netlink.Link {
+	t.Helper()
+	link, err := h.LinkByName(name)
+	if err == nil {
+		err = h.LinkSetUp(link)
+	}
+	for _, a := range addresses {
+		if err == nil {
+			var addr *netlink.Addr
+			if addr, err = netlink.ParseAddr(a); err == nil {
+				err = h.AddrAdd(link, addr)
+			}
+		}
+	}
+	if err != nil {
+		t.Fatalf("interface %s: %v", name, err)
+	}
+	return link
+}
+
+// bridge makes one with addresses.
+func bridge(t *testing.T, h *netlink.Handle, name string, addresses ...string) netlink.Link {
+	t.Helper()
+	if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}); err != nil {
+		t.Fatal(err)
+	}
+	return up(t, h, name, addresses...)
+}
+
+// route adds the default route.
+func route(t *testing.T, h *netlink.Handle, link netlink.Link, gateway string) {
+	t.Helper()
+	if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(gateway)}); err != nil {
+		t.Fatalf("default route: %v", err)
+	}
+}
+
+// neighbour makes a namespace on a bridge, as a pod is.
+func neighbour(t *testing.T, h *netlink.Handle, bridge netlink.Link, address, gateway string) string {
+	t.Helper()
+	path, inside := emptyNamespace(t)
+	ns, err := vnetns.GetFromPath(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	name := "v" + strings.NewReplacer(".", "-", "/", "-").Replace(address)
+	attrs := netlink.LinkAttrs{Name: name, MasterIndex: bridge.Attrs().Index}
+	if err := h.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(ns)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.LinkSetHairpin(up(t, h, name), true); err != nil {
+		t.Fatal(err)
+	}
+	route(t, inside, up(t, inside, "eth0", address), gateway)
+	return path
+}
+
+// namespace is that of a node with a pod network on which two pods would have 10.244.0.5 and 10.244.0.6.
+func namespace(t *testing.T) string {
+	t.Helper()
+	path, h := emptyNamespace(t)
+	link := bridge(t, h, "node0", "192.0.2.10/24", "10.244.0.5/32", "10.244.0.6/32")
+	route(t, h, link, "192.0.2.1")
+	return path
 }
 
 // serve answers every line with the name on an address.
@@ -114,6 +166,33 @@ func serve(t *testing.T, ns, network, address, name string) {
 			conn.Close()
 		}
 	}()
+}
+
+// dial opens a socket for datagrams to an address.
+func dial(t *testing.T, ns, address string) net.Conn {
+	t.Helper()
+	var conn net.Conn
+	err := netns.Do(ns, func() (err error) {
+		conn, err = net.Dial("udp", address)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// exchange sends a datagram and returns the answer, or the error.
+func exchange(conn net.Conn) string {
+	conn.SetDeadline(time.Now().Add(300 * time.Millisecond))
+	fmt.Fprintln(conn, "who")
+	buf := make([]byte, 100)
+	n, err := conn.Read(buf)
+	if err != nil {
+		return errorText(err)
+	}
+	return strings.TrimSpace(string(buf[:n]))
 }
 
 // ask returns what answers at an address, or the error.

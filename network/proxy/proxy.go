@@ -1,7 +1,8 @@
-// Package proxy makes Services reachable from a node: it turns Services and their EndpointSlices into nftables rules that send
-// each new connection to an endpoint. It owns one table of the node's network namespace and changes it through
-// netlink in atomic transactions; a change of one Service touches that Service's chains and map entries only. The table
-// stays when the proxy ends, so that traffic flows while proa is away, and is replaced without a gap when it comes back.
+// Package proxy makes Services reachable from a node, and pods through the ports of the node that they ask for: it turns
+// Services, their EndpointSlices and the node's pods with host ports into nftables rules that send each new connection to
+// an endpoint. It owns one table of the node's network namespace and changes it through netlink in atomic transactions; a
+// change of one Service or pod touches the chains and map entries of this one only. The table stays when the proxy ends, so
+// that traffic flows while proa is away, and is replaced without a gap when it comes back.
 package proxy
 
 import (
@@ -27,8 +28,6 @@ import (
 type Config struct {
 	Client   client.Interface
 	NodeName string
-	// NodeIPs are the addresses of the node; they are where node ports' datagram flows are cleaned up.
-	NodeIPs []netip.Addr
 	// PodCIDRs are the ranges of all pods of the cluster. What comes from elsewhere to a cluster IP gets the node's address as its
 	// source, so that the answer comes back here.
 	PodCIDRs []netip.Prefix
@@ -57,7 +56,8 @@ type Proxy struct {
 
 	mu       sync.Mutex
 	services map[types.NamespacedName]*corev1.Service
-	dirty    map[types.NamespacedName]bool
+	pods     map[types.NamespacedName][]hostPort // of this node that have any
+	dirty    map[owner]bool
 	zone     string
 	synced   bool
 	wake     chan struct{}
@@ -80,9 +80,10 @@ func New(c Config) (*Proxy, error) {
 		slices: client.NewIndex(func(s *discoveryv1.EndpointSlice) []string {
 			return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}
 		}),
-		conntrack: conntrack{c.NetNS, c.NodeIPs},
+		conntrack: conntrack{c.NetNS},
 		services:  map[types.NamespacedName]*corev1.Service{},
-		dirty:     map[types.NamespacedName]bool{},
+		pods:      map[types.NamespacedName][]hostPort{},
+		dirty:     map[owner]bool{},
 		wake:      make(chan struct{}, 1),
 	}, nil
 }
@@ -94,10 +95,12 @@ func (p *Proxy) Run(ctx context.Context) error {
 	c := p.config.Client
 	node := client.For[*corev1.Node](c).Scope()
 	node.Fields = fields.OneTermEqualSelector("metadata.name", p.config.NodeName)
+	pods := client.For[*corev1.Pod](c).Scope()
+	pods.Fields = fields.OneTermEqualSelector("spec.nodeName", p.config.NodeName)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		cancel(c.Subscribe(ctx, p.observe,
-			client.For[*corev1.Service](c).Scope(), client.For[*discoveryv1.EndpointSlice](c).Scope(), node))
+			client.For[*corev1.Service](c).Scope(), client.For[*discoveryv1.EndpointSlice](c).Scope(), node, pods))
 	})
 	defer wg.Wait()
 	p.loop(ctx)
@@ -107,7 +110,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// observe notes which Services an event is about.
+// observe notes which Services and pods an event is about.
 func (p *Proxy) observe(e client.Event) {
 	p.slices.Apply(e)
 	p.mu.Lock()
@@ -123,11 +126,12 @@ func (p *Proxy) observe(e client.Event) {
 			} else {
 				p.services[name] = obj
 			}
-			p.dirty[name] = true
+			p.dirty[owner{NamespacedName: name}] = true
 		case *discoveryv1.EndpointSlice:
 			for _, o := range []any{e.Old, e.New} {
 				if slice, ok := o.(*discoveryv1.EndpointSlice); ok && slice != nil {
-					p.dirty[types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}] = true
+					name := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+					p.dirty[owner{NamespacedName: name}] = true
 				}
 			}
 		case *corev1.Node:
@@ -137,8 +141,21 @@ func (p *Proxy) observe(e client.Event) {
 			}
 			p.zone = zone
 			for name := range p.services {
-				p.dirty[name] = true
+				p.dirty[owner{NamespacedName: name}] = true
 			}
+		case *corev1.Pod:
+			name := types.NamespacedName{Namespace: obj.Namespace, Name: obj.Name}
+			var ports []hostPort
+			if e.New != nil {
+				ports = hostPorts(obj)
+			}
+			if slices.Equal(ports, p.pods[name]) {
+				return
+			}
+			if p.pods[name] = ports; len(ports) == 0 {
+				delete(p.pods, name)
+			}
+			p.dirty[owner{true, name}] = true
 		}
 	}
 	if p.synced && (len(p.dirty) > 0 || e.Synced()) {
@@ -193,42 +210,47 @@ func (p *Proxy) loop(ctx context.Context) {
 	}
 }
 
-// step brings the state up to date with the Services that changed.
+// step brings the state up to date with what changed.
 func (p *Proxy) step(ctx context.Context, state *state, h *health) (*change, []flow) {
 	c := newChange()
 	var flows []flow
 	p.mu.Lock()
-	names := slices.SortedFunc(maps.Keys(p.dirty), compareNames)
-	current := make(map[types.NamespacedName]*corev1.Service, len(names))
-	for _, name := range names {
-		current[name] = p.services[name]
+	owners := slices.SortedFunc(maps.Keys(p.dirty), owner.compare)
+	services := make(map[owner]*corev1.Service, len(owners))
+	pods := map[owner][]hostPort{}
+	for _, o := range owners {
+		if o.pod {
+			pods[o] = p.pods[o.NamespacedName]
+		} else {
+			services[o] = p.services[o.NamespacedName]
+		}
 	}
 	clear(p.dirty)
 	zone := p.zone
 	p.mu.Unlock()
 
-	// Those that go first free the addresses that others take.
-	slices.SortStableFunc(names, func(a, b types.NamespacedName) int {
-		return cmp.Compare(btoi(current[a] != nil), btoi(current[b] != nil))
-	})
-	replace := func(name types.NamespacedName, s *corev1.Service) {
-		old := state.units[name]
+	// Those that go first free the places that others take.
+	stays := func(o owner) int { return btoi(services[o] != nil || len(pods[o]) > 0) }
+	slices.SortStableFunc(owners, func(a, b owner) int { return cmp.Compare(stays(a), stays(b)) })
+	for _, o := range owners {
 		var next *unit
-		locals := 0
-		if proxied(s) {
-			list := ports(s, slices.Collect(p.slices.Lookup(name.String())), p.config.NodeName, zone)
+		switch s := services[o]; {
+		case o.pod && len(pods[o]) > 0:
+			next = buildHostPorts(o.NamespacedName, pods[o])
+		case o.pod:
+		case proxied(s):
+			list := ports(s, slices.Collect(p.slices.Lookup(o.String())), p.config.NodeName, zone)
 			next = build(list, p.config.PodCIDRs)
-			locals = localAddresses(list)
+			h.set(ctx, o.NamespacedName, s, readyHere(list))
+		default:
+			h.set(ctx, o.NamespacedName, nil, 0)
 		}
-		h.set(ctx, name, s, locals)
+		old := state.units[o]
 		if old == nil && next == nil {
-			return
+			continue
 		}
 		flows = append(flows, stale(old, next)...)
-		state.replace(c, name, next)
-	}
-	for _, name := range names {
-		replace(name, current[name])
+		state.replace(c, o, next)
 	}
 	if len(c.freed) > 0 {
 		// In the next transaction: within one, elements are deleted before others are added.
@@ -240,18 +262,19 @@ func (p *Proxy) step(ctx context.Context, state *state, h *health) (*change, []f
 	return c, flows
 }
 
-// localAddresses counts the addresses on this node behind any port.
-func localAddresses(list []servicePort) int {
+// readyHere counts the ready addresses on this node behind any port. Those that only finish what they have begun
+// are not among them, so that balancers stop sending more.
+func readyHere(list []servicePort) int {
 	found := map[netip.Addr]bool{}
 	for _, p := range list {
-		for _, e := range p.local {
-			found[e.Addr()] = true
+		for _, a := range p.readyHere {
+			found[a] = true
 		}
 	}
 	return len(found)
 }
 
-// flows of all Services; after a restart nobody knows which of them are stale.
+// flows of all units; after a restart nobody knows which of them are stale.
 func (s *state) flows() []flow {
 	var out []flow
 	for _, u := range s.units {

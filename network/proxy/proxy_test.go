@@ -21,8 +21,8 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func gettid() int { return unix.Gettid() }
 
-func nameOf(s *corev1.Service) types.NamespacedName {
-	return types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+func nameOf(s *corev1.Service) owner {
+	return owner{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}}
 }
 
 // service with one TCP port, 80 to 8080.
@@ -201,22 +201,26 @@ func TestEndpointChoice(t *testing.T) {
 		ends           []end
 		annotations    map[string]string
 		cluster, local []string
+		ready          int // on this node
 	}{
-		{"ready only", []end{{ip: "10.0.0.1", ready: true}, {ip: "10.0.0.2"}}, nil, []string{"10.0.0.1"}, nil},
+		{"ready only", []end{{ip: "10.0.0.1", ready: true}, {ip: "10.0.0.2"}}, nil, []string{"10.0.0.1"}, nil, 0},
+		{"ready here", []end{
+			{ip: "10.0.0.1", ready: true}, {ip: "10.0.0.2", ready: true, node: "node"}, {ip: "10.0.0.3", node: "node"},
+		}, nil, []string{"10.0.0.1", "10.0.0.2"}, []string{"10.0.0.2"}, 1},
 		{"terminating as the last resort", []end{
 			{ip: "10.0.0.1", serving: true, terminating: true}, {ip: "10.0.0.2", terminating: true}, {ip: "10.0.0.3"},
-		}, nil, []string{"10.0.0.1"}, nil},
+		}, nil, []string{"10.0.0.1"}, nil, 0},
 		{"terminating here while others are ready", []end{
 			{ip: "10.0.0.1", serving: true, terminating: true, node: "node"}, {ip: "10.0.0.2", ready: true},
-		}, nil, []string{"10.0.0.2"}, []string{"10.0.0.1"}},
+		}, nil, []string{"10.0.0.2"}, []string{"10.0.0.1"}, 0},
 		{"hints", []end{{ip: "10.0.0.1", ready: true, zone: "z1"}, {ip: "10.0.0.2", ready: true, zone: "z2"}},
-			map[string]string{corev1.AnnotationTopologyMode: "Auto"}, []string{"10.0.0.2"}, nil},
+			map[string]string{corev1.AnnotationTopologyMode: "Auto"}, []string{"10.0.0.2"}, nil, 0},
 		{"hints without the annotation", []end{{ip: "10.0.0.1", ready: true, zone: "z1"}, {ip: "10.0.0.2", ready: true, zone: "z2"}},
-			nil, []string{"10.0.0.1", "10.0.0.2"}, nil},
+			nil, []string{"10.0.0.1", "10.0.0.2"}, nil, 0},
 		{"a missing hint", []end{{ip: "10.0.0.1", ready: true}, {ip: "10.0.0.2", ready: true, zone: "z2"}},
-			map[string]string{corev1.AnnotationTopologyMode: "Auto"}, []string{"10.0.0.1", "10.0.0.2"}, nil},
+			map[string]string{corev1.AnnotationTopologyMode: "Auto"}, []string{"10.0.0.1", "10.0.0.2"}, nil, 0},
 		{"no hint for this zone", []end{{ip: "10.0.0.1", ready: true, zone: "z1"}},
-			map[string]string{corev1.AnnotationTopologyMode: "Auto"}, []string{"10.0.0.1"}, nil},
+			map[string]string{corev1.AnnotationTopologyMode: "Auto"}, []string{"10.0.0.1"}, nil, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -231,7 +235,11 @@ func TestEndpointChoice(t *testing.T) {
 				}
 				slice.Endpoints = append(slice.Endpoints, out)
 			}
-			p := ports(svc, []*discoveryv1.EndpointSlice{slice}, "node", "z2")[0]
+			list := ports(svc, []*discoveryv1.EndpointSlice{slice}, "node", "z2")
+			if got := readyHere(list); got != tt.ready {
+				t.Errorf("balancers hear of %d endpoints here, want %d", got, tt.ready)
+			}
+			p := list[0]
 			for _, list := range []struct {
 				name string
 				got  []netip.AddrPort

@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,12 +23,17 @@ const (
 	refusedPorts = "refused-ports"
 	guardedIPs   = "guarded-ips" // those with allowed sources
 	clusterIPs   = "cluster-ips" // all of them, to refuse the other ports
+	hostIPs      = "host-ips"    // address, protocol and port of this node to the chain of a pod
+	anyHostPorts = "host-ports"  // the same for all addresses of this node
 
 	services = "services"
+	here     = "here"
 	refuse   = "refuse"
 	guard    = "guard"
 	rejected = "reject"
 )
+
+var loopback4 = netip.MustParsePrefix("127.0.0.0/8")
 
 // base is what the table holds without a Service.
 func base() (sets []Set, chains []Chain) {
@@ -36,19 +42,27 @@ func base() (sets []Set, chains []Chain) {
 			Set{Name: serviceIPs + f.suffix, Type: f.services}, Set{Name: servicePorts + f.suffix, Type: PortMap},
 			Set{Name: refusedIPs + f.suffix, Type: f.services}, Set{Name: refusedPorts + f.suffix, Type: PortMap},
 			Set{Name: guardedIPs + f.suffix, Type: f.services}, Set{Name: clusterIPs + f.suffix, Type: f.addresses},
+			Set{Name: hostIPs + f.suffix, Type: f.services}, Set{Name: anyHostPorts + f.suffix, Type: PortMap},
 		)
 	}
 	jump := func(chain string) Statement { return Verdict{"jump", chain}.statement() }
-	loopback := netip.MustParsePrefix("127.0.0.0/8")
 	chains = []Chain{
 		// Resets are not counted against the kernel's limit of ICMP errors, past which clients wait instead of being refused.
 		{Name: rejected, Rules: []Rule{{isProtocol(TCP), reset()}, {reject()}}},
 		{Name: services, Rules: []Rule{
 			{ipv4.only(), ipv4.serviceMap(serviceIPs + "4")},
 			{ipv6.only(), ipv6.serviceMap(serviceIPs + "6")},
-			// A packet from 127.0.0.1 cannot leave the node without route_localnet, which would open loopback to neighbours.
-			{ipv4.only(), local("daddr"), outside("daddr", loopback), portMap(servicePorts + "4")},
-			{ipv6.only(), local("daddr"), outside("daddr", only(netip.IPv6Loopback())), portMap(servicePorts + "6")},
+			{local("daddr"), goTo(here).statement()},
+		}},
+		{Name: here, Rules: []Rule{
+			// The kernel lets no packet from ::1 leave the node. That from 127.0.0.1 it may, where the pod network allows it.
+			{ipv6.only(), inside("daddr", only(netip.IPv6Loopback())), Verdict{Kind: "return"}.statement()},
+			{ipv4.only(), portMap(servicePorts + "4")},
+			{ipv6.only(), portMap(servicePorts + "6")},
+			{ipv4.only(), ipv4.serviceMap(hostIPs + "4")},
+			{ipv6.only(), ipv6.serviceMap(hostIPs + "6")},
+			{ipv4.only(), portMap(anyHostPorts + "4")},
+			{ipv6.only(), portMap(anyHostPorts + "6")},
 		}},
 		{Name: guard, Rules: []Rule{
 			{ipv4.only(), ipv4.serviceMap(guardedIPs + "4")},
@@ -57,7 +71,7 @@ func base() (sets []Set, chains []Chain) {
 		{Name: refuse, Rules: []Rule{
 			{ipv4.only(), ipv4.serviceMap(refusedIPs + "4")},
 			{ipv6.only(), ipv6.serviceMap(refusedIPs + "6")},
-			{ipv4.only(), local("daddr"), outside("daddr", loopback), portMap(refusedPorts + "4")},
+			{ipv4.only(), local("daddr"), portMap(refusedPorts + "4")},
 			{ipv6.only(), local("daddr"), outside("daddr", only(netip.IPv6Loopback())), portMap(refusedPorts + "6")},
 			{ipv4.only(), ipv4.inSet("daddr", clusterIPs+"4"), goTo(rejected).statement()},
 			{ipv6.only(), ipv6.inSet("daddr", clusterIPs+"6"), goTo(rejected).statement()},
@@ -80,7 +94,7 @@ func base() (sets []Set, chains []Chain) {
 // setOf is the shared set that a name and a family mean.
 func setOf(name string, f *family) Set {
 	switch name {
-	case servicePorts, refusedPorts:
+	case servicePorts, refusedPorts, anyHostPorts:
 		return Set{Name: name + f.suffix, Type: PortMap}
 	case clusterIPs:
 		return Set{Name: name + f.suffix, Type: f.addresses}
@@ -88,18 +102,22 @@ func setOf(name string, f *family) Set {
 	return Set{Name: name + f.suffix, Type: f.services}
 }
 
-// place of an element: no two Services may have the same.
+// place of an element: no two owners may have the same.
 type place struct {
 	set Set
 	key Key
 }
 
-// unit is everything in the table that one Service has.
+// unit is everything in the table that one owner has.
 type unit struct {
 	chains   map[string]Chain
 	sets     map[string]Set
 	elements map[place]Verdict
 	flows    []flow
+}
+
+func newUnit() *unit {
+	return &unit{chains: map[string]Chain{}, sets: map[string]Set{}, elements: map[place]Verdict{}}
 }
 
 func (u *unit) chain(name string, rules ...Rule) string {
@@ -113,7 +131,7 @@ func (u *unit) element(set string, f *family, key Key, v Verdict) {
 
 // build makes a Service's part of the table. podCIDRs tell the pods' packets from those of others.
 func build(list []servicePort, podCIDRs []netip.Prefix) *unit {
-	u := &unit{chains: map[string]Chain{}, sets: map[string]Set{}, elements: map[place]Verdict{}}
+	u := newUnit()
 	for i := range list {
 		u.add(&list[i], podCIDRs)
 	}
@@ -187,31 +205,39 @@ func (u *unit) targets(p *servicePort, pods []netip.Prefix) (internal, external 
 		}
 		return u.chain(p.name(kind), p.pick(chains, list, pods)...)
 	}
-	var cluster, here string
+	var cluster, near string
 	if !p.internallyLocalOnly() || exposed {
 		cluster = pick("service", p.cluster)
 	}
-	if p.internallyLocalOnly() || exposed && p.localOnly() {
-		here = pick("local", p.local)
+	// Loopback leads to this node first: a packet from there can leave through devices of the pod network only.
+	loopback := p.port.NodePort != 0 && p.family == ipv4 && cluster != "" && !slices.Equal(p.local, p.cluster)
+	if p.internallyLocalOnly() || exposed && p.localOnly() || loopback {
+		near = pick("local", p.local)
 	}
 	internal = cluster
 	if p.internallyLocalOnly() {
-		internal = here
+		internal = near
 	}
 	if !exposed || cluster == "" {
 		return internal, ""
 	}
+	var rules []Rule
+	masqueraded := func(match Statement, chain string) {
+		rules = append(rules, Rule{match, mark()}, Rule{match, goTo(chain).statement()})
+	}
+	if loopback && near != "" {
+		masqueraded(inside("saddr", loopback4), near)
+	}
 	if !p.localOnly() {
-		return internal, u.chain(p.name("external"), Rule{mark()}, Rule{goTo(cluster).statement()})
+		return internal, u.chain(p.name("external"), append(rules, Rule{mark()}, Rule{goTo(cluster).statement()})...)
 	}
 	// Pods and the node itself are inside even when they use an outside address, and may go anywhere.
-	var rules []Rule
 	for _, cidr := range pods {
 		rules = append(rules, Rule{inside("saddr", cidr), goTo(cluster).statement()})
 	}
-	rules = append(rules, Rule{local("saddr"), mark()}, Rule{local("saddr"), goTo(cluster).statement()})
-	if here != "" {
-		rules = append(rules, Rule{goTo(here).statement()})
+	masqueraded(local("saddr"), cluster)
+	if near != "" {
+		rules = append(rules, Rule{goTo(near).statement()})
 	}
 	return internal, u.chain(p.name("external"), rules...)
 }
@@ -274,12 +300,15 @@ func (p *servicePort) endpointName(kind string, e netip.AddrPort) string {
 
 func (p *servicePort) name(kind string) string { return p.unique(kind, "") }
 
-// unique is a name that people recognise and that a hash keeps apart from all others however it is cut.
 func (p *servicePort) unique(kind, end string) string {
-	full := fmt.Sprintf("%s/%s/%s/%s%s", p.service.Namespace, p.service.Name, p.proto, p.port.Name, end)
-	sum := sha256.Sum256([]byte(p.family.name + full))
+	return unique(kind, p.family, fmt.Sprintf("%s/%s/%s/%s%s", p.service.Namespace, p.service.Name, p.proto, p.port.Name, end))
+}
+
+// unique is a name that people recognise and that a hash keeps apart from all others however it is cut.
+func unique(kind string, f *family, full string) string {
+	sum := sha256.Sum256([]byte(f.name + full))
 	hash := base32.StdEncoding.EncodeToString(sum[:5])
-	name := kind + p.family.suffix + "-" + hash + "-" + strings.ReplaceAll(full, "//", "/")
+	name := kind + f.suffix + "-" + hash + "-" + strings.ReplaceAll(full, "//", "/")
 	return name[:min(len(name), 100)]
 }
 

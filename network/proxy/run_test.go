@@ -34,6 +34,7 @@ func newFeed() *feed {
 		resource("Service", "services", func() api.Object { return new(corev1.Service) }),
 		resource("EndpointSlice", "endpointslices", func() api.Object { return new(discoveryv1.EndpointSlice) }),
 		resource("Node", "nodes", func() api.Object { return new(corev1.Node) }),
+		resource("Pod", "pods", func() api.Object { return new(corev1.Pod) }),
 	})}
 }
 
@@ -131,6 +132,23 @@ func TestRun(t *testing.T) {
 		synctest.Wait()
 		if got := rules.take(); len(got) != 1 || !strings.HasPrefix(got[0], "reset table") || strings.Contains(got[0], "10.244.0.6:8080") {
 			t.Errorf("after a refusal comes %v, want the whole table as it should be", got)
+		}
+
+		// The ports of the node that a pod asks for lead to it as long as it has an address.
+		pod := hostPod("p", nil, corev1.ContainerPort{HostPort: 8053, ContainerPort: 53, Protocol: corev1.ProtocolUDP})
+		send(nil, pod)
+		running := pod.DeepCopy()
+		running.Status.PodIPs = []corev1.PodIP{{IP: "10.244.0.9"}}
+		send(pod, running)
+		ready := running.DeepCopy()
+		ready.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		send(running, ready)
+		if got := rules.take(); len(got) != 1 || !strings.Contains(got[0], "add element host-ports4 { udp . 8053") || !strings.Contains(got[0], "10.244.0.9:53") {
+			t.Errorf("a pod with a host port makes %v, want one transaction", got)
+		}
+		send(ready, nil)
+		if got := rules.take(); len(got) != 1 || !strings.Contains(got[0], "delete element host-ports4 { udp . 8053") {
+			t.Errorf("a deleted pod makes %v", got)
 		}
 
 		send(svc, nil)

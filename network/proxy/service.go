@@ -27,6 +27,8 @@ type servicePort struct {
 	external, balancers []netip.Addr
 	// cluster are the endpoints for traffic that may go anywhere, local those on this node.
 	cluster, local []netip.AddrPort
+	// readyHere are the addresses of the ready endpoints on this node.
+	readyHere []netip.Addr
 }
 
 // proxied reports whether a Service is the proxy's business.
@@ -61,7 +63,13 @@ func ports(s *corev1.Service, endpointSlices []*discoveryv1.EndpointSlice, node,
 			}
 			all := endpoints(endpointSlices, p, f, node)
 			sp.cluster = usable(nearby(s, all, zone))
-			sp.local = usable(slices.DeleteFunc(slices.Clone(all), func(e endpoint) bool { return !e.local }))
+			here := slices.DeleteFunc(slices.Clone(all), func(e endpoint) bool { return !e.local })
+			sp.local = usable(here)
+			for _, e := range here {
+				if e.ready {
+					sp.readyHere = append(sp.readyHere, e.Addr())
+				}
+			}
 			out = append(out, sp)
 		}
 	}

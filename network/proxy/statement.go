@@ -54,6 +54,14 @@ func familyOf(a netip.Addr) *family {
 	return ipv6
 }
 
+// unspecified stands for all addresses.
+func (f *family) unspecified() netip.Addr {
+	if f == ipv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
 func (f *family) load(reg, offset uint32) expr.Any {
 	return &expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: f.size}
 }
