@@ -143,7 +143,7 @@ func (s *Scheduler) writeFailure(ctx context.Context, pod *corev1.Pod, d decisio
 
 // writeCondition sets PodScheduled to False.
 func (s *Scheduler) writeCondition(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) {
-	next := pod.DeepCopy()
+	next := withOwnStatus(pod)
 	next.Status.NominatedNodeName = nominated
 	c := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.Now()}
 	if i := slices.IndexFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled }); i >= 0 {
@@ -158,9 +158,16 @@ func (s *Scheduler) writeCondition(ctx context.Context, pod *corev1.Pod, reason,
 	s.write(ctx, pod, next)
 }
 
+// withOwnStatus is pod with a status that can be changed.
+func withOwnStatus(pod *corev1.Pod) *corev1.Pod {
+	next := *pod
+	pod.Status.DeepCopyInto(&next.Status)
+	return &next
+}
+
 // write stores a pod's status, and logs what goes wrong unless the pod is gone.
 func (s *Scheduler) write(ctx context.Context, old, next *corev1.Pod) {
-	if err := s.patchStatus(ctx, old, next); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+	if err := s.writeStatus(ctx, old, next); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 		s.config.Log.Error("pod status not written", "pod", old.Namespace+"/"+old.Name, "err", err)
 	}
 }

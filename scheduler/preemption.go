@@ -297,7 +297,7 @@ func podsOf(list []*podInfo) (pods []*corev1.Pod) {
 // evict deletes the victims, and says so to them and to those who ask why.
 func (s *Scheduler) evict(ctx context.Context, pod *corev1.Pod, x *eviction) {
 	for _, o := range x.outbid {
-		next := o.DeepCopy()
+		next := withOwnStatus(o)
 		next.Status.NominatedNodeName = ""
 		s.write(ctx, o, next)
 	}
@@ -316,7 +316,7 @@ func (s *Scheduler) evict(ctx context.Context, pod *corev1.Pod, x *eviction) {
 }
 
 func (s *Scheduler) evictOne(ctx context.Context, victim *corev1.Pod) error {
-	next := victim.DeepCopy()
+	next := withOwnStatus(victim)
 	next.Status.Conditions = append(
 		slices.DeleteFunc(next.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget }),
 		corev1.PodCondition{
@@ -324,10 +324,23 @@ func (s *Scheduler) evictOne(ctx context.Context, victim *corev1.Pod) error {
 			Message:            s.config.Name + ": preempting to accommodate a higher priority pod",
 			LastTransitionTime: metav1.Now(),
 		})
-	if err := s.patchStatus(ctx, victim, next); err != nil {
+	if err := s.writeStatus(ctx, victim, next); err != nil {
 		return err
 	}
 	return s.pods.Delete(ctx, victim.Namespace, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
+}
+
+// writeStatus writes the status of next, a changed copy of old.
+func (s *Scheduler) writeStatus(ctx context.Context, old, next *corev1.Pod) error {
+	if equality.Semantic.DeepEqual(old.Status, next.Status) {
+		return nil
+	}
+	// Nearly always the pod is still as it was. Then there are no differences to be found out and applied.
+	_, err := s.pods.UpdateStatus(ctx, next)
+	if apierrors.IsConflict(err) {
+		return s.patchStatus(ctx, old, next)
+	}
+	return err
 }
 
 // patchStatus writes the differences between two versions of a pod's status. The uid keeps the patch from meeting another
@@ -340,9 +353,6 @@ func (s *Scheduler) patchStatus(ctx context.Context, old, next *corev1.Pod) erro
 		Status corev1.PodStatus `json:"status"`
 	}
 	from, to := document{Status: old.Status}, document{Status: next.Status}
-	if equality.Semantic.DeepEqual(from, to) {
-		return nil
-	}
 	to.Metadata.UID = old.UID
 	before, err := json.Marshal(from)
 	if err != nil {

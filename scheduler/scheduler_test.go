@@ -210,3 +210,24 @@ func TestGatesOpen(t *testing.T) {
 		}
 	})
 }
+
+// TestStatusOfChangedPod writes the status of a pod that somebody has changed since the scheduler looked at it.
+func TestStatusOfChangedPod(t *testing.T) {
+	c := clientfake.New(builtin.Table(), testPod("p", "1"))
+	s, err := New(Config{Client: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := lab{c, t}
+	seen := l.pod("p")
+	changed := seen.DeepCopy()
+	changed.Status.Message = "of somebody else"
+	l.Put(changed)
+	s.writeCondition(t.Context(), seen, corev1.PodReasonUnschedulable, "no room", "")
+	if got := l.refusal("p"); got != "Unschedulable: no room" {
+		t.Errorf("condition %q", got)
+	}
+	if got := l.pod("p").Status.Message; got != changed.Status.Message {
+		t.Errorf("message %q, want %q", got, changed.Status.Message)
+	}
+}
