@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"log/slog"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -20,8 +21,8 @@ const (
 
 // returnMemory gives memory back to the machine when the start, and later any burst of writes, is over: Go's collector
 // otherwise keeps what the burst needed until the heap has grown as much again, which at rest is never. It waits for
-// writes and does nothing while there are none.
-func returnMemory(ctx context.Context, st *store.Store) error {
+// writes and does nothing while there are none. What the burst needed of the program file is given back as well.
+func returnMemory(ctx context.Context, st *store.Store, log *slog.Logger) error {
 	for {
 		for revision := int64(-1); ; {
 			if now := st.Revision(); revision >= 0 && now-revision <= manyWrites/2 {
@@ -36,6 +37,9 @@ func returnMemory(ctx context.Context, st *store.Store) error {
 		}
 		if unused() > worthReturning {
 			debug.FreeOSMemory()
+		}
+		if err := forgetProgram(); err != nil {
+			log.Warn("pages of the program stay in memory", "err", err)
 		}
 		if err := st.Wait(ctx, st.Revision()+manyWrites); err != nil {
 			return nil // the server stops

@@ -104,7 +104,7 @@ func (s *server) start(st *store.Store, progress func(string)) error {
 		return errors.Join(err, closeAll(listeners))
 	}
 	s.group.start("api server", func(ctx context.Context) error { return s.api.Run(ctx, listeners...) })
-	s.group.start("memory", func(ctx context.Context) error { return returnMemory(ctx, st) })
+	s.group.start("memory", func(ctx context.Context) error { return returnMemory(ctx, st, s.log) })
 	for _, a := range s.authorizers {
 		if r, ok := a.(authz.Runner); ok {
 			s.group.start("authorizer", r.Run)
