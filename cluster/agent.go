@@ -4,10 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
-	"strings"
+	"path/filepath"
 	"time"
 
 	"proa/api/builtin"
@@ -32,6 +33,10 @@ func RunAgent(ctx context.Context, c AgentConfig) error {
 	if c.Server == "" {
 		return errors.New("--server is needed: the URL of the cluster's API, such as https://192.0.2.10:6443")
 	}
+	var err error
+	if c.Server, err = serverURL(c.Server); err != nil {
+		return err
+	}
 	if os.Geteuid() != 0 {
 		return errors.New("running containers needs root")
 	}
@@ -45,12 +50,22 @@ func RunAgent(ctx context.Context, c AgentConfig) error {
 	if !c.NodeAddress.IsValid() {
 		c.NodeAddress = defaultAddress()
 	}
+	if c.DataDir, err = filepath.Abs(c.DataDir); err != nil {
+		return err
+	}
 	lock, err := lockDir(c.DataDir)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	id, err := join(ctx, strings.TrimSuffix(c.Server, "/"), c.Token, c.DataDir, c.NodeName, []string{c.NodeAddress.String()})
+	if _, err := os.Stat(filepath.Join(c.DataDir, "pki")); err == nil {
+		return fmt.Errorf("%s holds a cluster of its own; choose another --data-dir, or give the cluster up with: proa down --delete", c.DataDir)
+	}
+	state := &State{PID: os.Getpid(), Started: time.Now(), Server: c.Server, Nodes: []string{c.NodeName}, Agent: true}
+	if err := state.save(c.DataDir); err != nil {
+		return err
+	}
+	id, err := join(ctx, c.Server, c.Token, c.DataDir, c.NodeName, []string{c.NodeAddress.String()})
 	if err != nil {
 		return err
 	}
@@ -59,10 +74,6 @@ func RunAgent(ctx context.Context, c AgentConfig) error {
 		Table: builtin.Table(), Server: c.Server, UserAgent: "kubelet", Log: c.Log,
 		TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: id.pool, Certificates: []tls.Certificate{id.cert}},
 	})
-	state := &State{PID: os.Getpid(), Started: time.Now(), Server: c.Server, Nodes: []string{c.NodeName}}
-	if err := state.save(c.DataDir); err != nil {
-		return err
-	}
 	g := newGroup(ctx, c.Log)
 	n := &realNode{
 		name: c.NodeName, address: c.NodeAddress, dir: c.DataDir, client: api,

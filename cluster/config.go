@@ -26,7 +26,8 @@ type Config struct {
 	InMemory bool
 	// NoNode runs no containers and needs no privilege.
 	NoNode bool
-	// Nodes is the number of real nodes of this machine, each beyond the first in namespaces of its own. Default 1.
+	// Nodes is the number of real nodes of this machine, each beyond the first in namespaces of its own. Default: as many as
+	// the cluster had before, else 1.
 	Nodes int
 	// HollowNodes is the number of simulated nodes.
 	HollowNodes int
@@ -55,6 +56,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.DataDir = dir
 	if c.Nodes == 0 && !c.NoNode {
 		c.Nodes = 1
+		if s, err := loadState(c.DataDir); err == nil {
+			c.Nodes = max(1, len(s.Nodes))
+		}
 	}
 	if c.Nodes < 0 || c.Nodes > 50 || c.HollowNodes < 0 || c.HollowNodes > 10000 {
 		return c, errors.New("at most 50 nodes and 10000 hollow nodes are possible on one machine")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"proa/internal/mounts"
@@ -48,14 +49,18 @@ func stopProcess(ctx context.Context, pid int, timeout time.Duration) error {
 	return fmt.Errorf("process %d does not end", pid)
 }
 
-// Down stops the cluster: the server, its containers, and everything they left in the machine (mounts, namespaces,
+// Down stops the cluster in dir, or the node that runs there: the process, its containers, and everything they left in the machine (mounts, namespaces,
 // bridges, packet rules, cgroups). The data stays for the next start unless remove is set. It also cleans up after a
 // server that was killed.
 func Down(ctx context.Context, dir string, remove bool, out io.Writer) error {
 	s, err := Running(dir)
 	switch {
 	case err == nil:
-		fmt.Fprintf(out, "stopping the server (process %d)\n", s.PID)
+		what := "server"
+		if s.Agent {
+			what = "agent"
+		}
+		fmt.Fprintf(out, "stopping the %s (process %d)\n", what, s.PID)
 		if err := stopProcess(ctx, s.PID, 20*time.Second); err != nil {
 			return err
 		}
@@ -75,12 +80,14 @@ func Down(ctx context.Context, dir string, remove bool, out io.Writer) error {
 		if i > 0 {
 			errs = append(errs, stopExtra(ctx, dir, name))
 		}
-		errs = append(errs, cleanNode(ctx, dir, name, i))
+		errs = append(errs, cleanNode(ctx, s.nodeDir(dir, name), name, i > 0))
 	}
 	if len(s.Nodes) > 1 {
 		errs = append(errs, cleanBridge())
 	}
-	errs = append(errs, UnmergeKubeconfig())
+	if !s.Agent {
+		errs = append(errs, UnmergeKubeconfig(filepath.Join(dir, "admin.kubeconfig")))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

@@ -15,13 +15,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"proa/internal/pki"
@@ -68,8 +73,8 @@ func joinSecret(dir string) (string, error) {
 	return text, os.WriteFile(file, []byte(text+"\n"), 0o600)
 }
 
-// joinHandler answers machines that know the secret.
-func joinHandler(config Config, ca *pki.Authority, secret string) http.Handler {
+// joinHandler answers machines that know the secret. nodes finds a Node by its name.
+func joinHandler(config Config, ca *pki.Authority, secret string, nodes func(ctx context.Context, name string) (*corev1.Node, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if subtle.ConstantTimeCompare([]byte(given), []byte(secret)) != 1 {
@@ -94,6 +99,17 @@ func joinHandler(config Config, ca *pki.Authority, secret string) http.Handler {
 			http.Error(w, "node key: "+err.Error(), http.StatusBadRequest)
 			return
 		}
+		node, err := nodes(r.Context(), req.Name)
+		if err != nil && !apierrors.IsNotFound(err) {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		if err == nil {
+			if owner := otherOwner(node, req.Addresses); owner != "" {
+				http.Error(w, fmt.Sprintf("the name %s belongs to the node at %s; give this machine another with --node-name", req.Name, owner), http.StatusConflict)
+				return
+			}
+		}
 		der, err := ca.Sign(nodeLeaf(req.Name, req.Addresses), key)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -112,6 +128,25 @@ func joinHandler(config Config, ca *pki.Authority, secret string) http.Handler {
 	})
 }
 
+// otherOwner is the address of the machine that is at work under the node's name and has none of addresses, or "". Two
+// machines may have the same host name; they must not take the node from each other.
+func otherOwner(node *corev1.Node, addresses []string) string {
+	owner := ""
+	for _, a := range node.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		if slices.Contains(addresses, a.Address) {
+			return ""
+		}
+		owner = a.Address
+	}
+	if !nodeReady(node) {
+		return "" // it may have moved
+	}
+	return owner
+}
+
 func nodeLeaf(name string, addresses []string) pki.Leaf {
 	return pki.Leaf{
 		CommonName: "system:node:" + name, Organizations: []string{"system:nodes"},
@@ -126,16 +161,38 @@ type identity struct {
 	pool *x509.CertPool
 }
 
-// join asks server for a node certificate. A node that has joined before, with more than a third of its certificate's
-// time left, does not ask again.
-func join(ctx context.Context, server, token, dir, name string, addresses []string) (*identity, error) {
-	if id, err := loadIdentity(dir); err == nil && id.cert.Leaf.Subject.CommonName == "system:node:"+name &&
-		time.Until(id.cert.Leaf.NotAfter) > pki.LeafLifetime/3 && id.covers(addresses) {
-		return id, nil
+// serverURL completes what a user calls the server: https and the usual port may be left out.
+func serverURL(server string) (string, error) {
+	if !strings.Contains(server, "://") {
+		server = "https://" + server
 	}
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", fmt.Errorf("--server: %w", err)
+	}
+	if u.Scheme != "https" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" {
+		return "", fmt.Errorf("--server %s: want the URL of the cluster's API, such as https://192.0.2.10:6443", server)
+	}
+	if u.Port() == "" {
+		u.Host = net.JoinHostPort(u.Hostname(), "6443")
+	}
+	return "https://" + u.Host, nil
+}
+
+// join asks server for a node certificate. A node that has joined before, with more than a third of its certificate's
+// time left, does not ask again, unless the token is another cluster's.
+func join(ctx context.Context, server, token, dir, name string, addresses []string) (*identity, error) {
 	prefix, rest, _ := strings.Cut(token, ".")
 	hash, secret, ok := strings.Cut(rest, ".")
-	if prefix != tokenPrefix || !ok {
+	id, err := loadIdentity(dir)
+	if err == nil && id.cert.Leaf.Subject.CommonName == "system:node:"+name &&
+		time.Until(id.cert.Leaf.NotAfter) > pki.LeafLifetime/3 && id.covers(addresses) && (token == "" || id.trusts(hash)) {
+		return id, nil
+	}
+	switch {
+	case token == "":
+		return nil, errors.New("--token is needed to join; on the server, run: proa token")
+	case prefix != tokenPrefix || !ok:
 		return nil, errors.New("the token is not a proa join token; on the server, run: proa token")
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -194,6 +251,9 @@ func pinned(hash string) http.RoundTripper {
 			pool := x509.NewCertPool()
 			pool.AddCert(root)
 			_, err := chain[0].Verify(x509.VerifyOptions{Roots: pool, DNSName: state.ServerName})
+			if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
+				return fmt.Errorf("%w; is the clock of this machine right?", err)
+			}
 			return err
 		},
 	}}
@@ -219,6 +279,12 @@ func loadIdentity(dir string) (*identity, error) {
 		return nil, errors.New("node.json holds no authority")
 	}
 	return id, nil
+}
+
+// trusts reports whether the authority is the one with the hash.
+func (id *identity) trusts(hash string) bool {
+	ca, err := parseCertificate([]byte(id.Authority))
+	return err == nil && pki.Hash(ca.Raw) == hash
 }
 
 func (id *identity) covers(addresses []string) bool {

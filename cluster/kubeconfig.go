@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -77,8 +78,15 @@ func MergeKubeconfig(admin string) (string, error) {
 	return file, writeKubeconfig(file, config)
 }
 
-// UnmergeKubeconfig takes out again what MergeKubeconfig added.
-func UnmergeKubeconfig() error {
+// UnmergeKubeconfig takes out again what MergeKubeconfig added, unless that is of another cluster than admin's.
+func UnmergeKubeconfig(admin string) error {
+	ours, err := clientcmd.LoadFromFile(admin)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	file := userKubeconfig()
 	config, err := clientcmd.LoadFromFile(file)
 	if errors.Is(err, os.ErrNotExist) {
@@ -87,7 +95,8 @@ func UnmergeKubeconfig() error {
 	if err != nil {
 		return err
 	}
-	if config.Contexts[ContextName] == nil {
+	present, own := config.Clusters[ContextName], ours.Clusters[ContextName]
+	if present == nil || own == nil || !bytes.Equal(present.CertificateAuthorityData, own.CertificateAuthorityData) {
 		return nil
 	}
 	delete(config.Clusters, ContextName)

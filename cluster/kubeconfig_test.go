@@ -47,7 +47,21 @@ func TestMergeLeavesOthersAlone(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode of the kubeconfig: %v, %v; want 0600", info.Mode(), err)
 	}
-	if err := UnmergeKubeconfig(); err != nil {
+	// Another cluster that goes down does not take the context away.
+	if other, err := pki.NewAuthority("other"); err != nil {
+		t.Fatal(err)
+	} else if err := adminKubeconfig(admin+".other", "https://127.0.0.1:7443", other); err != nil {
+		t.Fatal(err)
+	}
+	for _, admin := range []string{admin + ".other", admin + ".missing"} {
+		if err := UnmergeKubeconfig(admin); err != nil {
+			t.Fatal(err)
+		}
+		if kept, err := clientcmd.LoadFromFile(file); err != nil || kept.CurrentContext != ContextName || kept.Contexts[ContextName] == nil {
+			t.Errorf("%s took the context away: %v, %v", admin, kept, err)
+		}
+	}
+	if err := UnmergeKubeconfig(admin); err != nil {
 		t.Fatal(err)
 	}
 	left, err := clientcmd.LoadFromFile(file)

@@ -149,6 +149,26 @@ func (s *server) startExtra(i int) error {
 	return nil
 }
 
+// dropNodes removes the extra nodes that the cluster had before and is to have no longer.
+func dropNodes(ctx context.Context, config Config) error {
+	before, err := loadState(config.DataDir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case before.Agent:
+		return fmt.Errorf("%s is that of a node of %s; choose another --data-dir, or give the node up with: proa down --delete", config.DataDir, before.Server)
+	}
+	var errs []error
+	for i, name := range before.Nodes {
+		if i > 0 && i >= config.Nodes {
+			errs = append(errs, stopExtra(ctx, config.DataDir, name), cleanNode(ctx, nodeDir(config.DataDir, name), name, true))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // stopExtra stops the agent of a further node.
 func stopExtra(ctx context.Context, dir, name string) error {
 	data, err := os.ReadFile(filepath.Join(nodeDir(dir, name), "lock"))

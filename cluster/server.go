@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/version"
 
 	"proa/api"
@@ -65,6 +66,9 @@ func RunServer(ctx context.Context, config Config) error {
 		return err
 	}
 	defer lock.Close()
+	if err := dropNodes(ctx, config); err != nil {
+		return err
+	}
 	s := &server{config: config, log: config.Log, table: builtin.Table(), group: newGroup(ctx, config.Log)}
 	if err := s.loadSecrets(); err != nil {
 		return err
@@ -211,8 +215,11 @@ func (s *server) newAPI(st *store.Store) error {
 		return s.api.Client(&request.User{Name: "system:apiserver", Groups: []string{request.Masters}}, "proa")
 	}
 	accounts, bootstrap := s.issuer.Authenticator(late), authn.NewBootstrapToken(late)
+	nodes := func(ctx context.Context, name string) (*corev1.Node, error) {
+		return client.For[*corev1.Node](late()).Get(ctx, "", name)
+	}
 	toNode := s.ca.Renewing(pki.Leaf{CommonName: "kube-apiserver-kubelet-client", Organizations: []string{request.Masters}})
-	handlers := map[string]http.Handler{joinPath: joinHandler(s.config, s.ca, s.secret)}
+	handlers := map[string]http.Handler{joinPath: joinHandler(s.config, s.ca, s.secret, nodes)}
 	for path, h := range s.issuer.Handlers() {
 		handlers[path] = h
 	}

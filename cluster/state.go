@@ -23,6 +23,16 @@ type State struct {
 	NodeAddress string `json:"nodeAddress,omitempty"`
 	// Nodes are the names of this machine's real nodes, the first one in the machine's own namespaces.
 	Nodes []string `json:"nodes,omitempty"`
+	// Agent says that the directory is that of a node which has joined the cluster at Server.
+	Agent bool `json:"agent,omitempty"`
+}
+
+// nodeDir is where a node of the state in dir keeps its data.
+func (s *State) nodeDir(dir, name string) string {
+	if s.Agent {
+		return dir
+	}
+	return nodeDir(dir, name)
 }
 
 // ErrNotRunning says that no server uses the data directory.

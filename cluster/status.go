@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"proa/internal/pki"
@@ -23,11 +26,15 @@ import (
 	"proa/store/embedded"
 )
 
-// PrintStatus writes how the cluster is: the server, its readiness, memory, nodes and pods.
+// PrintStatus writes how the cluster is: the server, its readiness, memory, nodes and pods. In the directory of an agent it
+// writes how the node is.
 func PrintStatus(ctx context.Context, dir string, out io.Writer) error {
 	s, err := Running(dir)
 	if err != nil {
 		return err
+	}
+	if s.Agent {
+		return printAgent(ctx, dir, s, out)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "admin.kubeconfig"))
 	if err != nil {
@@ -51,11 +58,9 @@ func PrintStatus(ctx context.Context, dir string, out io.Writer) error {
 		return err
 	}
 	readyNodes, running := 0, 0
-	for _, n := range nodes.Items {
-		for _, cond := range n.Status.Conditions {
-			if cond.Type == corev1.NodeReady && cond.Status == corev1.ConditionTrue {
-				readyNodes++
-			}
+	for i := range nodes.Items {
+		if nodeReady(&nodes.Items[i]) {
+			readyNodes++
 		}
 	}
 	for _, p := range pods.Items {
@@ -73,6 +78,45 @@ func PrintStatus(ctx context.Context, dir string, out io.Writer) error {
 	return w.Flush()
 }
 
+func nodeReady(n *corev1.Node) bool {
+	for _, cond := range n.Status.Conditions {
+		if cond.Type == corev1.NodeReady {
+			return cond.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// printAgent asks the server how this machine's node is.
+func printAgent(ctx context.Context, dir string, s *State, out io.Writer) error {
+	id, err := loadIdentity(dir)
+	if err != nil {
+		return fmt.Errorf("the agent (process %d) has not joined %s yet: %w", s.PID, s.Server, err)
+	}
+	key, err := os.ReadFile(filepath.Join(dir, "node.key"))
+	if err != nil {
+		return err
+	}
+	c, err := kubernetes.NewForConfig(&rest.Config{Host: s.Server, Timeout: 10 * time.Second, TLSClientConfig: rest.TLSClientConfig{
+		CAData: []byte(id.Authority), CertData: []byte(id.Certificate), KeyData: key,
+	}})
+	if err != nil {
+		return err
+	}
+	ready := "ready"
+	if node, err := c.CoreV1().Nodes().Get(ctx, s.Nodes[0], metav1.GetOptions{}); err != nil {
+		ready = "unknown: " + err.Error()
+	} else if !nodeReady(node) {
+		ready = "not ready"
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "node\t%s of %s, %s\n", s.Nodes[0], s.Server, ready)
+	fmt.Fprintf(w, "process\t%d, up %s, %s resident\n", s.PID, time.Since(s.Started).Round(time.Second), resident(s.PID))
+	fmt.Fprintf(w, "version\t%s\n", Version)
+	fmt.Fprintf(w, "data\t%s\n", dir)
+	return w.Flush()
+}
+
 // resident is the resident memory of a process, as the kernel prints it.
 func resident(pid int) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -85,6 +129,19 @@ func resident(pid int) string {
 		}
 	}
 	return "unknown"
+}
+
+// JoinCommand is what to type on a machine that is to join the cluster in dir, or "" when nobody else reaches its API.
+func JoinCommand(dir, token string) string {
+	s, err := loadState(dir)
+	if err != nil || s.NodeAddress == "" {
+		return ""
+	}
+	api, err := url.Parse(s.Server)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("proa agent --server https://%s --token %s", net.JoinHostPort(s.NodeAddress, api.Port()), token)
 }
 
 // Token is the join token of the cluster in dir.
@@ -114,7 +171,7 @@ func LoadImages(ctx context.Context, dir string, archives []string, out io.Write
 	}
 	for _, name := range s.Nodes {
 		for _, archive := range archives {
-			loaded, err := images.ImportFile(ctx, filepath.Join(nodeDir(dir, name), "containerd", "containerd.sock"), archive)
+			loaded, err := images.ImportFile(ctx, filepath.Join(s.nodeDir(dir, name), "containerd", "containerd.sock"), archive)
 			if err != nil {
 				return fmt.Errorf("load %s into node %s: %w", archive, name, err)
 			}

@@ -36,6 +36,8 @@ type UpOptions struct {
 func Up(ctx context.Context, o UpOptions) (s *State, found bool, err error) {
 	s, err = Running(o.DataDir)
 	switch {
+	case err == nil && s.Agent:
+		return nil, false, fmt.Errorf("this machine is a node of %s already (process %d); stop it with: proa down", s.Server, s.PID)
 	case err == nil:
 		found = true
 		fmt.Fprintf(o.Out, "proa is already running: %s (process %d, since %s)\n", s.Server, s.PID, s.Started.Local().Format(time.DateTime))

@@ -24,7 +24,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.DataDir, "data-dir", cluster.DefaultDataDir(), "where the cluster lives")
 	fs.BoolVar(&f.InMemory, "in-memory", false, "keep no data on disk")
 	fs.BoolVar(&f.NoNode, "no-node", false, "run no containers: API, controllers and scheduler only; needs no root")
-	fs.IntVar(&f.Nodes, "nodes", 0, "real nodes on this machine, each beyond the first in namespaces of its own (default 1)")
+	fs.IntVar(&f.Nodes, "nodes", 0, "real nodes on this machine, each beyond the first in namespaces of its own (default as before, else 1)")
 	fs.IntVar(&f.HollowNodes, "hollow-nodes", 0, "simulated nodes: pods run the usual state machine without containers")
 	fs.IntVar(&f.Port, "port", 6443, "port of the API")
 	fs.StringVar(&f.NodeName, "node-name", "", "name of this node (default the host name)")
@@ -119,7 +119,7 @@ func upCommand() *cobra.Command {
 					return err
 				}
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "try: kubectl get pods -A   (or: proa kubectl get pods -A)")
+			fmt.Fprintln(cmd.OutOrStdout(), "try: kubectl get pods -A   (or: proa kubectl get pods -A); proa token shows how more machines join")
 			return nil
 		},
 	}
@@ -136,7 +136,7 @@ func downCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "down",
 		Short:   "Stop the cluster and everything it runs",
-		Long:    "Stops the server and its containers and removes what they left in the machine: mounts, namespaces, bridges,\npacket rules, cgroups, and the context in your kubeconfig. The cluster's data stays for the next start.",
+		Long:    "Stops the server or agent and its containers and removes what they left in the machine: mounts, namespaces, bridges,\npacket rules, cgroups, and the context in your kubeconfig. The cluster's data stays for the next start.",
 		Example: "  proa down\n  proa down --delete               # forget the cluster as well",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -167,14 +167,19 @@ func tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "token",
 		Short:   "Print the token with which machines join",
+		Long:    "Prints the token with which other machines join the cluster, and to the error output the whole command for them.",
 		Example: "  proa agent --server https://192.0.2.10:6443 --token \"$(proa token)\"",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			token, err := cluster.Token(dir)
-			if err == nil {
-				fmt.Fprintln(cmd.OutOrStdout(), token)
+			if err != nil {
+				return err
 			}
-			return err
+			fmt.Fprintln(cmd.OutOrStdout(), token)
+			if join := cluster.JoinCommand(dir, token); join != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), "on the other machine, as root: "+join)
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&dir, "data-dir", cluster.DefaultDataDir(), "where the cluster lives")
@@ -185,10 +190,12 @@ func agentCommand() *cobra.Command {
 	var c cluster.AgentConfig
 	var address, machine, level string
 	cmd := &cobra.Command{
-		Use:     "agent",
-		Short:   "Join this machine to a cluster as a node",
-		Long:    "Runs this machine as a node of another machine's cluster, until interrupted. On the server, proa token prints the token.",
-		Example: "  proa agent --server https://192.0.2.10:6443 --token proa1.…",
+		Use:   "agent",
+		Short: "Join this machine to a cluster as a node",
+		Long: "Runs this machine as a node of another machine's cluster, until interrupted. On the server, proa token prints the\n" +
+			"whole command. The machine needs containerd, runc and the CNI plugins, a name of its own, and the server's address within\n" +
+			"reach. Having joined, it comes back without the token. Its containers run on while the agent is away; proa down stops them.",
+		Example: "  proa agent --server https://192.0.2.10:6443 --token proa1.…\n  systemd-run --unit=proa-agent proa agent --server https://192.0.2.10:6443 --token proa1.…\n  proa status\n  proa down",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if address != "" {
@@ -208,9 +215,9 @@ func agentCommand() *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&c.Server, "server", "", "URL of the cluster's API")
+	fs.StringVar(&c.Server, "server", "", "URL of the cluster's API, or its address")
 	fs.StringVar(&c.Token, "token", os.Getenv("PROA_TOKEN"), "join token (default $PROA_TOKEN)")
-	fs.StringVar(&c.DataDir, "data-dir", "/var/lib/proa-agent", "where the node keeps its data")
+	fs.StringVar(&c.DataDir, "data-dir", cluster.DefaultDataDir(), "where the node keeps its data")
 	fs.StringVar(&c.NodeName, "node-name", "", "name of the node (default the host name)")
 	fs.StringVar(&address, "node-address", "", "address of the node (default that of the default route)")
 	fs.StringVar(&machine, "machine-address", "", "for a node in a namespace of the server's machine: the machine's address")
