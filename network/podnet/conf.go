@@ -40,8 +40,8 @@ type ipamSubnet struct {
 	Gateway string `json:"gateway"`
 }
 
-// conf is the CNI configuration of the node. Plugins that pods only sometimes need are left out where the
-// distribution's package lacks them.
+// conf is the CNI configuration of the node. Host ports are not in it: the service proxy leads them to pods. The plugin that
+// limits bandwidth, which pods only sometimes need, is left out where the distribution's package lacks it.
 func (n *Network) conf(own []netip.Prefix, mtu int) (*confList, error) {
 	for _, name := range []string{"bridge", "host-local"} {
 		if !n.has(name) {
@@ -57,12 +57,10 @@ func (n *Network) conf(own []netip.Prefix, mtu int) (*confList, error) {
 		Type: "bridge", Bridge: n.config.Bridge, IsGateway: true, IsDefaultGateway: true, IPMasq: &no, HairpinMode: true,
 		MTU: mtu, IPAM: addresses,
 	}}}
-	for _, extra := range []struct{ plugin, capability string }{{"portmap", "portMappings"}, {"bandwidth", "bandwidth"}} {
-		if n.has(extra.plugin) {
-			list.Plugins = append(list.Plugins, plugin{Type: extra.plugin, Capabilities: map[string]bool{extra.capability: true}})
-		} else {
-			n.log.Warn("CNI plugin missing", "plugin", extra.plugin, "dirs", n.config.PluginDirs)
-		}
+	if n.has("bandwidth") {
+		list.Plugins = append(list.Plugins, plugin{Type: "bandwidth", Capabilities: map[string]bool{"bandwidth": true}})
+	} else {
+		n.log.Warn("CNI plugin missing", "plugin", "bandwidth", "dirs", n.config.PluginDirs)
 	}
 	return list, nil
 }

@@ -21,6 +21,9 @@ import (
 // namespaceDir is where named network namespaces are, also for the command ip netns.
 const namespaceDir = "/run/netns"
 
+// namespaceLink is the interface of a node in such a namespace.
+const namespaceLink = "eth0"
+
 // NamespacePath is the path of a namespace that NewNamespace makes.
 func NamespacePath(name string) string { return filepath.Join(namespaceDir, name) }
 
@@ -41,7 +44,10 @@ func NewHostBridge(bridge string, address netip.Prefix) error {
 	// What leaves the machine gets its address; what stays on the bridge keeps its own.
 	rule := guarded(address.Addr(), compare(address, false, expr.CmpOpEq))
 	rule = append(rule, leavesBy(bridge, expr.CmpOpNeq)...)
-	return writeTable("", nodeTable, [][]expr.Any{append(rule, &expr.Masq{})})
+	if err := writeTable("", nodeTable, [][]expr.Any{append(rule, &expr.Masq{})}); err != nil {
+		return err
+	}
+	return routeLoopback("", bridge)
 }
 
 // DeleteHostBridge takes away what NewHostBridge made.
@@ -164,7 +170,7 @@ func vethName(name string) string {
 }
 
 func connect(host, inside *netlink.Handle, path, veth, bridge string) error {
-	if _, err := inside.LinkByName("eth0"); err == nil {
+	if _, err := inside.LinkByName(namespaceLink); err == nil {
 		return nil
 	}
 	master, err := host.LinkByName(bridge)
@@ -181,7 +187,7 @@ func connect(host, inside *netlink.Handle, path, veth, bridge string) error {
 	defer ns.Close()
 	cable := &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: veth, MasterIndex: master.Attrs().Index, MTU: master.Attrs().MTU},
-		PeerName:  "eth0", PeerNamespace: netlink.NsFd(ns),
+		PeerName:  namespaceLink, PeerNamespace: netlink.NsFd(ns),
 	}
 	if err := host.LinkAdd(cable); err != nil {
 		return fmt.Errorf("make interface %s: %w", veth, err)
@@ -208,7 +214,7 @@ func hairpin(host *netlink.Handle, veth string) error {
 
 // setUp starts the namespace's interfaces and gives eth0 its address and the default route.
 func setUp(inside *netlink.Handle, address netip.Prefix, gateway netip.Addr) error {
-	for _, name := range []string{"lo", "eth0"} {
+	for _, name := range []string{"lo", namespaceLink} {
 		link, err := inside.LinkByName(name)
 		if err != nil {
 			return fmt.Errorf("find interface %s: %w", name, err)

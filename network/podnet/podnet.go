@@ -186,7 +186,26 @@ func (n *Network) apply(nodes []*corev1.Node) error {
 	if err := n.rules(own, bridged); err != nil {
 		return err
 	}
+	if err := n.openLoopback(); err != nil {
+		return err
+	}
 	return n.writeConf(own, mtu)
+}
+
+// openLoopback lets the node's own packets from 127.0.0.1 leave by our devices, so that node ports and host ports answer on
+// that address. The machine's own network cards stay as they are: without our rules their neighbours could reach what listens
+// on loopback only.
+func (n *Network) openLoopback() error {
+	devices := []string{n.config.Bridge, tunnelName}
+	if n.config.Host.IsValid() {
+		devices = append(devices, namespaceLink)
+	}
+	for _, d := range devices {
+		if err := routeLoopback(n.config.NetNS, d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // sysctls lets the node forward, and reports whether the kernel shows bridged packets to the packet filter.

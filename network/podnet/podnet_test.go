@@ -2,7 +2,9 @@ package podnet
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -14,8 +16,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	vnetns "github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -37,7 +42,7 @@ func plugins(t *testing.T, names ...string) []string {
 func TestConf(t *testing.T) {
 	c := Config{
 		NodeName: "n", NodeIP: netip.MustParseAddr("192.0.2.1"), ConfDir: t.TempDir(), DataDir: "/data",
-		PluginDirs: plugins(t, "bridge", "host-local", "portmap"),
+		PluginDirs: plugins(t, "bridge", "host-local", "bandwidth"),
 	}
 	n, err := New(c)
 	if err != nil {
@@ -59,7 +64,7 @@ func TestConf(t *testing.T) {
 		{"type": "bridge", "bridge": "proa0", "isGateway": true, "isDefaultGateway": true, "ipMasq": false, "hairpinMode": true,
 		 "mtu": 1400, "ipam": {"type": "host-local", "dataDir": "/data/addresses",
 		 "ranges": [[{"subnet": "10.244.3.0/24", "gateway": "10.244.3.1"}]]}},
-		{"type": "portmap", "capabilities": {"portMappings": true}}]}`
+		{"type": "bandwidth", "capabilities": {"bandwidth": true}}]}`
 	if err := json.Unmarshal([]byte(text), &want); err != nil {
 		t.Fatal(err)
 	}
@@ -238,6 +243,147 @@ func TestNodes(t *testing.T) {
 		if err := DeleteHostBridge("pn0"); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// machine is a namespace of its own from here on, with a bridge at 10.89.0.1, and has a node at 10.89.0.2 whose namespace's path
+// is returned.
+func machine(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("making network namespaces needs root")
+	}
+	runtime.LockOSThread() // and never unlocked
+	own, err := vnetns.New()
+	if err != nil {
+		t.Skipf("network namespaces are not available: %v", err)
+	}
+	t.Cleanup(func() { own.Close() })
+	if err := NewHostBridge("pn0", netip.MustParsePrefix("10.89.0.1/24")); err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("proa-test-%d", os.Getpid())
+	t.Cleanup(func() {
+		if err := DeleteNamespace(name); err != nil {
+			t.Error(err)
+		}
+	})
+	path, err := NewNamespace(name, "pn0", netip.MustParsePrefix("10.89.0.2/24"), netip.MustParseAddr("10.89.0.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// answer says the same to everybody.
+func answer(l net.Listener, text string) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		fmt.Fprint(conn, text)
+		conn.Close()
+	}
+}
+
+// A node asks the machine for something that the machine leads back to the same node: the packet turns on the bridge, even
+// where the kernel translates addresses while it bridges.
+func TestTurn(t *testing.T) {
+	path := machine(t)
+	l, err := netns.Listen(t.Context(), path, "tcp", "10.89.0.2:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go answer(l, "turned")
+	// As the proxy of the machine does for a node port: new destination, own source.
+	own, node := netip.MustParseAddr("10.89.0.1"), netip.MustParseAddr("10.89.0.2")
+	err = withTable("", "turn", func(conn *nftables.Conn, table *nftables.Table) {
+		conn.AddTable(table)
+		chain := func(name string, hook *nftables.ChainHook, priority *nftables.ChainPriority, address netip.Addr, rest ...expr.Any) {
+			c := conn.AddChain(&nftables.Chain{Table: table, Name: name, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: priority})
+			rule := guarded(address, compare(netip.PrefixFrom(address, 32), true, expr.CmpOpEq))
+			conn.AddRule(&nftables.Rule{Table: table, Chain: c, Exprs: append(rule, rest...)})
+		}
+		chain("prerouting", nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, own,
+			&expr.Immediate{Register: 1, Data: node.AsSlice()},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1})
+		chain("postrouting", nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, node, &expr.Masq{})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bridged := range []string{"1", "0"} {
+		if err := netns.Sysctl("", "net/bridge/bridge-nf-call-iptables", bridged); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if got := dial(path, "10.89.0.2", "10.89.0.1"); got != "turned" {
+			t.Errorf("with bridged packets shown to the filter = %s the node gets %q", bridged, got)
+		}
+	}
+}
+
+// Packets from loopback may leave by the pod network, while nobody there reaches what listens on loopback.
+func TestLoopback(t *testing.T) {
+	path := machine(t)
+	h, err := handle("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	lo, err := h.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.LinkSetUp(lo); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go answer(l, "loopback")
+	if got := dial("", "127.0.0.1", "127.0.0.1"); got != "loopback" {
+		t.Errorf("the machine itself gets %q from its loopback", got)
+	}
+	// The neighbour has no loopback of its own and sends what is for 127.0.0.1 to the machine.
+	inside, err := handle(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inside.Close()
+	own, err := inside.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	loopback, err := netlink.ParseAddr("127.0.0.1/8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := inside.AddrDel(own, loopback); err != nil {
+		t.Fatal(err)
+	}
+	if err := routeLoopback(path, namespaceLink); err != nil {
+		t.Fatal(err)
+	}
+	cable, err := inside.LinkByName(namespaceLink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	via := &netlink.Route{LinkIndex: cable.Attrs().Index, Gw: net.IPv4(10, 89, 0, 1), Dst: ipNet(netip.MustParsePrefix("127.0.0.0/8"))}
+	if err := inside.RouteReplace(via); err != nil {
+		t.Fatal(err)
+	}
+	if got := dial(path, "10.89.0.2", "127.0.0.1"); got == "loopback" {
+		t.Error("a neighbour reaches what listens on the machine's loopback")
+	}
+	if err := removeTable("", nodeTable); err != nil {
+		t.Fatal(err)
+	}
+	if got := dial(path, "10.89.0.2", "127.0.0.1"); got != "loopback" {
+		t.Errorf("the test does not reach the machine's loopback even without the rules: %q", got)
 	}
 }
 

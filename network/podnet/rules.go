@@ -11,6 +11,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"proa/internal/netns"
 )
 
 // Our nftables tables: one in each node, one on the machine for the nodes in namespaces.
@@ -83,16 +85,35 @@ func compare(p netip.Prefix, destination bool, op expr.CmpOp) []expr.Any {
 	}
 }
 
-func leavesBy(device string, op expr.CmpOp) []expr.Any {
-	name := make([]byte, unix.IFNAMSIZ)
-	copy(name, device)
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
-		&expr.Cmp{Op: op, Register: 1, Data: name},
-	}
+func leavesBy(name string, op expr.CmpOp) []expr.Any { return device(expr.MetaKeyOIFNAME, name, op) }
+
+// device matches the interface of a packet.
+func device(key expr.MetaKey, name string, op expr.CmpOp) []expr.Any {
+	data := make([]byte, unix.IFNAMSIZ)
+	copy(data, name)
+	return []expr.Any{&expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: data}}
 }
 
-// writeTable replaces a table with one chain of rules for leaving packets, in one step.
+// loopbackOnly drops packets that come from elsewhere with an address of loopback. It looks at them before addresses
+// are translated back: answers to what loopback asked are not among them.
+func loopbackOnly() [][]expr.Any {
+	loopback := netip.MustParsePrefix("127.0.0.0/8")
+	var rules [][]expr.Any
+	for _, destination := range []bool{false, true} {
+		rule := guarded(loopback.Addr(), compare(loopback, destination, expr.CmpOpEq))
+		rule = append(rule, device(expr.MetaKeyIIFNAME, "lo", expr.CmpOpNeq)...)
+		rules = append(rules, append(rule, &expr.Verdict{Kind: expr.VerdictDrop}))
+	}
+	return rules
+}
+
+// routeLoopback lets packets from loopback leave by a device and their answers come in by it. The rules of loopbackOnly have to
+// be there before.
+func routeLoopback(namespace, device string) error {
+	return netns.Sysctl(namespace, "net/ipv4/conf/"+device+"/route_localnet", "1")
+}
+
+// writeTable replaces a table with the rules for leaving packets and those of loopbackOnly, in one step.
 func writeTable(namespace, name string, rules [][]expr.Any) error {
 	return withTable(namespace, name, func(conn *nftables.Conn, table *nftables.Table) {
 		conn.AddTable(table)
@@ -101,6 +122,13 @@ func writeTable(namespace, name string, rules [][]expr.Any) error {
 			Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 		})
 		for _, r := range rules {
+			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: r})
+		}
+		chain = conn.AddChain(&nftables.Chain{
+			Table: table, Name: "prerouting", Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw,
+		})
+		for _, r := range loopbackOnly() {
 			conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: r})
 		}
 	})
