@@ -88,6 +88,7 @@ type Server struct {
 	deleted   *deletions
 	managers  managers
 	plans     createPlans
+	fieldSets *fieldSets
 	services  *serviceAllocator
 	dispatch  *dispatcher
 	health    health
@@ -118,6 +119,7 @@ func New(c Config) (*Server, error) {
 		public:         map[string]bool{"/healthz": true, "/livez": true, "/readyz": true, "/version": true, "/version/": true},
 		encodings:      newEncodings(encodingsLimit),
 		deleted:        newDeletions(),
+		fieldSets:      newFieldSets(),
 		metrics:        newMetrics(),
 	}
 	s.encodings.seals = newSeals(c.CheckImmutable || os.Getenv(checkEnv) == "1")

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"bytes"
 	"cmp"
 	"reflect"
 	"slices"
@@ -174,17 +173,23 @@ func (p *fieldPlan) without(names ...string) *fieldPlan {
 	return &out
 }
 
-// fieldSet is the set of the struct v, as `{"f:spec":{...}}`, or empty. It says no when it does not understand something.
-func (p *fieldPlan) fieldSet(v reflect.Value) (set []byte, ok bool) {
+// fieldSet gives use the set of the struct v, as `{"f:spec":{...}}` or empty, valid during the call. It says no when it does not
+// understand something.
+func (p *fieldPlan) fieldSet(v reflect.Value, use func(set []byte)) bool {
 	w := fieldWriters.Get().(*fieldWriter)
 	defer fieldWriters.Put(w)
 	w.buf, w.refused = append(w.buf[:0], '{'), false
 	w.contents(p, v, true)
-	if w.refused || len(w.buf) == 1 {
-		return nil, !w.refused
+	if w.refused {
+		return false
 	}
-	w.buf = append(w.buf, '}')
-	return bytes.Clone(w.buf), true
+	if len(w.buf) == 1 {
+		w.buf = w.buf[:0]
+	} else {
+		w.buf = append(w.buf, '}')
+	}
+	use(w.buf)
+	return true
 }
 
 // fieldWriter writes one set.

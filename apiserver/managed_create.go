@@ -38,21 +38,16 @@ func (s *Server) manageNew(t *target, obj api.Object) bool {
 	if plan == nil {
 		return false
 	}
-	set, ok := plan.fieldSet(reflect.ValueOf(obj).Elem())
-	if !ok {
-		return false
-	}
-	if len(set) == 0 {
-		return true
-	}
-	at := now()
-	entry := metav1.ManagedFieldsEntry{
-		Manager: t.manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: t.gvk.GroupVersion().String(),
-		Time: &at, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{},
-	}
-	entry.FieldsV1.SetRawBytes(set)
-	obj.SetManagedFields([]metav1.ManagedFieldsEntry{entry})
-	return true
+	return plan.fieldSet(reflect.ValueOf(obj).Elem(), func(set []byte) {
+		if len(set) == 0 {
+			return
+		}
+		at := now()
+		obj.SetManagedFields([]metav1.ManagedFieldsEntry{{
+			Manager: t.manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: t.gvk.GroupVersion().String(),
+			Time: &at, FieldsType: "FieldsV1", FieldsV1: s.fieldSets.of(set, nil),
+		}})
+	})
 }
 
 // createPlan is nil for kinds without one.

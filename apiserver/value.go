@@ -131,7 +131,7 @@ func (e *encodings) add(o *object, wire bool, size int) {
 func Decode(table *api.Table) store.Decode {
 	source := newTableSource(table)
 	// The encodings of values that were read back are bounded together, as one server's are.
-	shared := newEncodings(encodingsLimit)
+	shared, sets := newEncodings(encodingsLimit), newFieldSets()
 	return func(key string, data []byte) (store.Value, error) {
 		v := source.byPrefix[kindOf(key)]
 		if v == nil {
@@ -141,6 +141,7 @@ func Decode(table *api.Table) store.Decode {
 		if err := decodeDurable(data, obj); err != nil {
 			return nil, err
 		}
+		sets.share(obj)
 		return &object{served: v, Object: obj, encodings: shared}, nil
 	}
 }

@@ -54,6 +54,7 @@ func (v *served) gr() schema.GroupResource {
 // commit stores a private object that has passed everything. Events and node heartbeats need not wait for the disk.
 func (s *Server) commit(ctx context.Context, v *served, namespace, name string, obj api.Object, expect int64) (*object, error) {
 	obj.SetResourceVersion("")
+	s.fieldSets.share(obj)
 	value := s.newValue(v, obj)
 	write := store.Write{Key: v.key(namespace, name), Value: value, Expect: expect}
 	commit := s.store.Commit
