@@ -33,6 +33,22 @@ func layoutOf(obj api.Object) *layout {
 	return l
 }
 
+// shallow gives a copy of an object of one of Go's types that shares everything below.
+func shallow(obj api.Object) api.Object {
+	twin := reflect.New(reflect.TypeOf(obj).Elem())
+	twin.Elem().Set(reflect.ValueOf(obj).Elem())
+	return twin.Interface().(api.Object)
+}
+
+// withoutRest gives a shallow copy that has only metadata and status.
+func (l *layout) withoutRest(obj api.Object) api.Object {
+	out := shallow(obj)
+	for _, i := range l.rest {
+		reflect.ValueOf(out).Elem().Field(i).SetZero()
+	}
+	return out
+}
+
 // keepStatus takes the status of from.
 func (l *layout) keepStatus(obj, from api.Object) {
 	if l.status >= 0 {

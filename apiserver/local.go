@@ -98,6 +98,9 @@ func (l *local) Update(ctx context.Context, r *api.Resource, subresource string,
 	if err != nil {
 		return nil, err
 	}
+	if subresource == "status" {
+		obj = t.layout.withoutRest(obj) // a status update takes the rest from what is there: it need not be copied
+	}
 	private, err := t.storage.toStorage(obj.DeepCopyObject().(api.Object))
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -12,12 +13,43 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	smd "sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 
 	"proa/api"
 )
 
+// typeConverter looks at objects as field management wants them. It does not validate those of Go's types, which cannot
+// be malformed: that would double the cost of every write.
+type typeConverter struct {
+	managedfields.TypeConverter
+	schemas sync.Map // schema.GroupVersionKind -> *smd.TypedValue, whose schema and type are those of the kind
+}
+
 func newTypeConverter(scheme *runtime.Scheme) managedfields.TypeConverter {
-	return applyconfigurations.NewTypeConverter(scheme)
+	return &typeConverter{TypeConverter: applyconfigurations.NewTypeConverter(scheme)}
+}
+
+func (c *typeConverter) ObjectToTyped(obj runtime.Object, opts ...smd.ValidationOptions) (*smd.TypedValue, error) {
+	if _, general := obj.(runtime.Unstructured); general || !slices.Contains(opts, smd.AllowDuplicates) {
+		return c.TypeConverter.ObjectToTyped(obj, opts...)
+	}
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	known, ok := c.schemas.Load(gvk)
+	if !ok {
+		first, err := c.TypeConverter.ObjectToTyped(obj, opts...)
+		if err != nil {
+			return nil, err
+		}
+		// Its value, unlike its type, is not to be kept.
+		known, _ = c.schemas.LoadOrStore(gvk, smd.AsTypedUnvalidated(nil, first.Schema(), first.TypeRef()))
+	}
+	of := known.(*smd.TypedValue)
+	v, err := value.NewValueReflect(obj)
+	if err != nil {
+		return nil, err
+	}
+	return smd.AsTypedUnvalidated(v, of.Schema(), of.TypeRef()), nil
 }
 
 // managers are the field managers of the kinds, made when they are first needed.
@@ -63,19 +95,19 @@ func (s *Server) manage(t *target) func(old, obj api.Object) (api.Object, error)
 			live = t.New()
 		}
 		result := m.UpdateNoErrors(typed(t.storage, live), typed(t.storage, obj), t.manager).(api.Object)
-		return wholeSeconds(untyped(result)), nil
+		obj.SetManagedFields(result.GetManagedFields())
+		return wholeSeconds(obj), nil
 	}
 }
 
 // typed gives a shallow copy of an object its kind: field management wants to see it, and stored objects lack it.
 func typed(v *served, obj api.Object) api.Object {
-	out := obj.DeepCopyObject().(api.Object)
-	out.GetObjectKind().SetGroupVersionKind(v.gvk)
-	return out
-}
-
-func untyped(obj api.Object) api.Object {
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	if _, general := obj.(runtime.Unstructured); general {
+		obj = obj.DeepCopyObject().(api.Object) // its kind is deep inside
+	} else {
+		obj = shallow(obj)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(v.gvk)
 	return obj
 }
 

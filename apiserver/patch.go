@@ -88,7 +88,7 @@ func (s *Server) patch(ctx context.Context, t *target, kind types.PatchType, dat
 		if err != nil {
 			return nil, err
 		}
-		original, err := json.Marshal(typed2(t.served, shown))
+		original, err := json.Marshal(typed(t.served, shown))
 		if err != nil {
 			return nil, err
 		}
@@ -120,11 +120,6 @@ func (s *Server) patch(ctx context.Context, t *target, kind types.PatchType, dat
 		return out, nil
 	}
 	return s.replace(ctx, r)
-}
-
-// typed2 gives a shallow copy of a kind's object its type meta.
-func typed2(v *served, obj api.Object) api.Object {
-	return typed(&served{Resource: v.Resource, gvk: v.gvk}, obj)
 }
 
 // invalidPatch says that what a patch has made of an object is none of its kind.

@@ -24,7 +24,9 @@ func (l *local) Subscribe(ctx context.Context, handle func(client.Event), scopes
 		return err
 	}
 	defer d.remove(sub)
+	// Only the revision is kept: a snapshot held for as long as the subscription would keep all that is replaced meanwhile.
 	snap := l.s.store.Snapshot()
+	since := snap.Revision()
 	for _, scope := range sub.scopes {
 		for v := range snap.Range(scope.prefix, "") {
 			if obj := v.Value.(*object).Object; scope.sel.matches(obj) {
@@ -47,7 +49,7 @@ func (l *local) Subscribe(ctx context.Context, handle func(client.Event), scopes
 			if ctx.Err() != nil {
 				return nil
 			}
-			if c.last.Revision <= snap.Revision() {
+			if c.last.Revision <= since {
 				continue
 			}
 			sub.tell(c, handle)

@@ -105,10 +105,15 @@ func (s *Server) update(ctx context.Context, t *target, obj api.Object) (*object
 	given := obj.GetResourceVersion()
 	r := &replace{
 		target: *t, manage: s.manage(t), retry: given == "" || given == "0",
-		change: func(api.Object) (api.Object, error) { return obj.DeepCopyObject().(api.Object), nil },
 	}
 	if r.retry && t.DisallowUnconditionalUpdate {
 		r.retry = false
+	}
+	r.change = func(api.Object) (api.Object, error) {
+		if !r.retry {
+			return obj, nil // there is only this one round
+		}
+		return obj.DeepCopyObject().(api.Object), nil
 	}
 	if err := s.rulesOf(r); err != nil {
 		return nil, false, err

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -13,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -28,10 +25,11 @@ func (n *Node) report(ctx context.Context, p *pod, api *corev1.Pod, plan plan) e
 		ended = false // a status that has ended changes no more, but for its containers
 	}
 	if !equality.Semantic.DeepEqual(&api.Status, status) {
-		written, err := n.patchStatus(ctx, api, status)
+		written, err := n.writeStatus(ctx, api, status)
 		switch {
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-			// Gone, or another pod of the name: the subscription tells.
+			// Gone, changed, or another pod of the name: the subscription tells, and the next step reports.
+			ended = false
 		case err != nil:
 			return fmt.Errorf("write status of pod %s/%s: %w", api.Namespace, api.Name, err)
 		default:
@@ -51,28 +49,11 @@ func (n *Node) report(ctx context.Context, p *pod, api *corev1.Pod, plan plan) e
 	return nil
 }
 
-func (n *Node) patchStatus(ctx context.Context, api *corev1.Pod, status *corev1.PodStatus) (*corev1.Pod, error) {
-	old, err := json.Marshal(corev1.Pod{Status: api.Status})
-	if err != nil {
-		return nil, err
-	}
-	fresh, err := json.Marshal(corev1.Pod{Status: *status})
-	if err != nil {
-		return nil, err
-	}
-	patch, err := strategicpatch.CreateTwoWayMergePatch(old, fresh, corev1.Pod{})
-	if err != nil {
-		return nil, err
-	}
-	var with map[string]any
-	if err := json.Unmarshal(patch, &with); err != nil {
-		return nil, err
-	}
-	with["metadata"] = map[string]any{"uid": api.UID}
-	if patch, err = json.Marshal(with); err != nil {
-		return nil, err
-	}
-	return n.pods.Patch(ctx, api.Namespace, api.Name, "status", types.StrategicMergePatchType, patch)
+// writeStatus puts a pod's status into the API, if the pod there is still the one that the status was worked out from.
+func (n *Node) writeStatus(ctx context.Context, api *corev1.Pod, status *corev1.PodStatus) (*corev1.Pod, error) {
+	next := *api
+	next.Status = *status
+	return n.pods.UpdateStatus(ctx, &next)
 }
 
 // podStatus works out a pod's status from what runs.
