@@ -18,6 +18,7 @@ import (
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -85,6 +86,8 @@ type Server struct {
 	public         map[string]bool
 
 	encodings *encodings
+	// watchers counts the watches over HTTP.
+	watchers  atomic.Int64
 	deleted   *deletions
 	managers  managers
 	plans     createPlans

@@ -232,7 +232,7 @@ func (x *exchange) writeList(f format, p *page) error {
 	if err != nil {
 		return err
 	}
-	send(x.w, x.r, http.StatusOK, f, data)
+	_ = send(x.w, x.r, http.StatusOK, f, data)
 	return nil
 }
 

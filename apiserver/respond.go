@@ -26,26 +26,28 @@ func acceptsGzip(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
 }
 
-// send writes a body.
-func send(w http.ResponseWriter, r *http.Request, code int, f format, data []byte) {
+// send writes a body. A failure means that the client has gone and needs no answer.
+func send(w http.ResponseWriter, r *http.Request, code int, f format, data []byte) error {
 	header := w.Header()
 	header.Set("Content-Type", f.contentType())
 	if len(data) >= gzipFrom && acceptsGzip(r) {
 		header.Set("Content-Encoding", "gzip")
 		header.Add("Vary", "Accept-Encoding")
 		w.WriteHeader(code)
-		if z, err := gzip.NewWriterLevel(w, gzip.BestSpeed); err == nil {
-			// A client that has gone needs no answer.
-			_, _ = z.Write(data)
-			_ = z.Close()
+		z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+		if err == nil {
+			_, err = z.Write(data)
+			err = errors.Join(err, z.Close())
 		}
-		return
+		return err
 	}
 	header.Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(code)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(data)
+	if r.Method == http.MethodHead {
+		return nil
 	}
+	_, err := w.Write(data)
+	return err
 }
 
 // finish ends a JSON document as the format wants it.
@@ -98,7 +100,7 @@ func (s *Server) writeAny(w http.ResponseWriter, r *http.Request, code int, gvk 
 	if err != nil {
 		return err
 	}
-	send(w, r, code, f, data)
+	_ = send(w, r, code, f, data)
 	return nil
 }
 
@@ -138,7 +140,7 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 		http.Error(w, failure.Error(), http.StatusInternalServerError)
 		return
 	}
-	send(w, r, int(status.Code), f, data)
+	_ = send(w, r, int(status.Code), f, data)
 }
 
 // encodeObject encodes one object of v.
@@ -194,11 +196,21 @@ func (x *exchange) writeObject(code int, o *object) error {
 	if _, ok := o.Object.(marshaler); !ok && f.encoding == asProtobuf {
 		return notAcceptable(typeJSON, typeYAML)
 	}
+	if f.view == whole && x.v.version == nil && !f.pretty && f.encoding != asYAML && x.s.watchers.Load() == 0 {
+		a := answers.Get().(*answer)
+		if err := a.wholeOnce(f, x.v, o); err != nil {
+			return err
+		}
+		if send(x.w, x.r, code, f, a.buf) == nil {
+			a.free() // after a failure it may be on its way still
+		}
+		return nil
+	}
 	data, err := x.encodeObject(f, x.v, o)
 	if err != nil {
 		return err
 	}
-	send(x.w, x.r, code, f, data)
+	_ = send(x.w, x.r, code, f, data)
 	return nil
 }
 

@@ -73,6 +73,8 @@ func (x *exchange) watch() error {
 	if err := x.s.reach(ctx, revision); err != nil {
 		return err
 	}
+	x.s.watchers.Add(1)
+	defer x.s.watchers.Add(-1)
 	w := &watcher{exchange: x, format: f, scope: x.v.scope(x.namespace), sel: sel}
 	initial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if opts.SendInitialEvents == nil && revision == 0 {
