@@ -146,6 +146,7 @@ func (b *Backend) open(path string) error {
 		},
 	}
 	o.Experimental.FileCacheShards = 1
+	o.Experimental.CompactionScheduler = new(compactions)
 	return b.guard(func() error {
 		db, err := pebble.Open(path, o)
 		if err != nil {
