@@ -212,12 +212,8 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	part("pods", func(ctx context.Context) error { return n.Subscribe(ctx, n.podEvent) })
 	part("runtime events", n.watchRuntime)
-	part("relist", n.relist)
-	part("queue", func(ctx context.Context) error {
-		n.queue.Run(ctx, n.Log, n.Workers, n.sync)
-		return nil
-	})
-	<-ctx.Done()
+	n.queue.AddAfter(everything, relistPeriod)
+	n.queue.Run(ctx, n.Log, n.Workers, n.step)
 	wg.Wait()
 	n.stopProbes()
 	n.jobs.Wait()
@@ -467,23 +463,22 @@ func (n *Node) runtimeEvent(e runtime.Event) {
 	n.queue.Add(p.uid)
 }
 
-func (n *Node) relist(ctx context.Context) error {
-	ticker := time.NewTicker(relistPeriod)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			if err := n.relistOnce(ctx); err != nil {
-				n.Log.Warn("relist", "err", err)
-			}
-		}
+// everything is the key of the queue that stands for all pods: the runtime is asked what it has.
+const everything types.UID = ""
+
+// step handles a key of the queue.
+func (n *Node) step(ctx context.Context, uid types.UID) (time.Duration, error) {
+	if uid != everything {
+		return n.sync(ctx, uid)
 	}
+	if err := n.relist(ctx); err != nil {
+		n.Log.Warn("relist", "err", err)
+	}
+	return relistPeriod, nil
 }
 
-// relistOnce queues the pods whose containers are not in the state last seen.
-func (n *Node) relistOnce(ctx context.Context) error {
+// relist queues the pods whose containers are not in the state last seen.
+func (n *Node) relist(ctx context.Context) error {
 	if err := n.adopt(ctx); err != nil {
 		return err
 	}

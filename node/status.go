@@ -15,10 +15,18 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// report writes the pod's status when it is not what the API has.
-func (n *Node) report(ctx context.Context, p *pod, api *corev1.Pod, plan plan) error {
+// settle is how long a new pod has to run before the API is told that it does not yet: most do by then, and need one
+// write instead of two.
+const settle = 100 * time.Millisecond
+
+// report writes the pod's status when it is not what the API has. It returns a delay when that has to wait.
+func (n *Node) report(ctx context.Context, p *pod, api *corev1.Pod, plan plan) (time.Duration, error) {
 	status := n.podStatus(p, api, plan)
 	p.mu.Lock()
+	if left := settle - time.Since(p.started); left > 0 && api.Status.StartTime == nil && status.Phase == corev1.PodPending {
+		p.mu.Unlock()
+		return left, nil
+	}
 	ended := !plan.stopAll && len(p.live()) == 0 && !p.busy
 	p.mu.Unlock()
 	if terminal(api) && !plan.delete {
@@ -31,7 +39,7 @@ func (n *Node) report(ctx context.Context, p *pod, api *corev1.Pod, plan plan) e
 			// Gone, changed, or another pod of the name: the subscription tells, and the next step reports.
 			ended = false
 		case err != nil:
-			return fmt.Errorf("write status of pod %s/%s: %w", api.Namespace, api.Name, err)
+			return 0, fmt.Errorf("write status of pod %s/%s: %w", api.Namespace, api.Name, err)
 		default:
 			p.mu.Lock()
 			if p.api == api {
@@ -46,7 +54,7 @@ func (n *Node) report(ctx context.Context, p *pod, api *corev1.Pod, plan plan) e
 	if ended {
 		p.reported = status
 	}
-	return nil
+	return 0, nil
 }
 
 // writeStatus puts a pod's status into the API, if the pod there is still the one that the status was worked out from.

@@ -32,11 +32,14 @@ func (n *Node) sync(ctx context.Context, uid types.UID) (time.Duration, error) {
 	after := n.checkDeadline(p, api)
 	plan := n.plan(p, api)
 	n.syncProbes(p, api, plan)
-	if err := n.report(ctx, p, api, plan); err != nil {
+	settled, err := n.report(ctx, p, api, plan)
+	if err != nil {
 		return 0, err
 	}
-	if plan.retry > 0 && (after == 0 || plan.retry < after) {
-		after = plan.retry
+	for _, d := range []time.Duration{plan.retry, settled} {
+		if d > 0 && (after == 0 || d < after) {
+			after = d
+		}
 	}
 	n.work(p, api, plan, seen)
 	return after, nil

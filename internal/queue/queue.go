@@ -117,22 +117,24 @@ func (q *Queue[K]) Len() int {
 
 // Run handles keys with the given number of workers until ctx ends, then waits for the workers. It is called once.
 func (q *Queue[K]) Run(ctx context.Context, log *slog.Logger, workers int, handle Handle[K]) {
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for {
-				key, ok := q.next(ctx)
-				if !ok {
-					return
-				}
-				after, err := handle(ctx, key)
-				if err != nil && ctx.Err() == nil {
-					log.Debug("retry", "key", key, "err", err)
-				}
-				q.done(key, after, err)
+	work := func() {
+		for {
+			key, ok := q.next(ctx)
+			if !ok {
+				return
 			}
-		})
+			after, err := handle(ctx, key)
+			if err != nil && ctx.Err() == nil {
+				log.Debug("retry", "key", key, "err", err)
+			}
+			q.done(key, after, err)
+		}
 	}
+	var wg sync.WaitGroup
+	for range workers - 1 {
+		wg.Go(work)
+	}
+	work() // the caller's goroutine is a worker too
 	wg.Wait()
 	q.mu.Lock()
 	defer q.mu.Unlock()
