@@ -1,8 +1,8 @@
 package embedded
 
 import (
-	"fmt"
-	"math/rand/v2"
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -17,25 +17,26 @@ func TestCompactions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rnd := rand.NewChaCha8([32]byte{})
-	value := make([]byte, 64<<10)
-	flush := func(revision int64) int64 {
-		for range 70 { // more than a memtable holds
+	var revision int64
+	for range 3 {
+		for range 100 {
 			revision++
-			rnd.Read(value)
-			r := store.Record{Key: fmt.Sprint("k", revision%100), Create: revision, Revision: revision, Data: value}
+			r := store.Record{Key: "k", Create: 1, Revision: revision, Prev: revision - 1, Data: []byte("x")}
 			if err := b.Append([]store.Record{r}, false); err != nil {
 				t.Fatal(err)
 			}
 		}
-		return revision
-	}
-	var revision int64
-	for deadline := time.Now().Add(time.Minute); b.db.Metrics().Compact.Count == 0; {
-		if time.Now().After(deadline) {
-			t.Fatalf("no compaction after %d records:\n%s", revision, b.db.Metrics())
+		if err := errors.Join(b.Compact(t.Context(), revision-1), b.db.Flush()); err != nil {
+			t.Fatal(err)
 		}
-		revision = flush(revision)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := b.db.Compact(ctx, recordsFrom(0), recordsEnd(), true); err != nil {
+		t.Fatal(err)
+	}
+	if m := b.db.Metrics(); m.Compact.Count == 0 || m.Compact.NumInProgress != 0 {
+		t.Errorf("%d compactions, %d of them still run", m.Compact.Count, m.Compact.NumInProgress)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
