@@ -43,10 +43,15 @@ func shallow(obj api.Object) api.Object {
 // withoutRest gives a shallow copy that has only metadata and status.
 func (l *layout) withoutRest(obj api.Object) api.Object {
 	out := shallow(obj)
-	for _, i := range l.rest {
-		reflect.ValueOf(out).Elem().Field(i).SetZero()
-	}
+	l.clearRest(out)
 	return out
+}
+
+// clearRest empties everything but metadata and status.
+func (l *layout) clearRest(obj api.Object) {
+	for _, i := range l.rest {
+		reflect.ValueOf(obj).Elem().Field(i).SetZero()
+	}
 }
 
 // keepStatus takes the status of from.

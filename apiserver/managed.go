@@ -94,7 +94,19 @@ func (s *Server) manage(t *target) func(old, obj api.Object) (api.Object, error)
 		if live == nil {
 			live = t.New()
 		}
-		result := m.UpdateNoErrors(typed(t.storage, live), typed(t.storage, obj), t.manager).(api.Object)
+		before, after := typed(t.storage, live), typed(t.storage, obj)
+		if len(t.Versions) == 0 {
+			// What this request cannot change need not be compared.
+			switch {
+			case t.subresource == "status":
+				t.layout.clearRest(before)
+				t.layout.clearRest(after)
+			case t.subresource == "" && t.HasStatus():
+				t.layout.clearStatus(before)
+				t.layout.clearStatus(after)
+			}
+		}
+		result := m.UpdateNoErrors(before, after, t.manager).(api.Object)
 		obj.SetManagedFields(result.GetManagedFields())
 		return wholeSeconds(obj), nil
 	}
