@@ -47,10 +47,17 @@ func Demo(ctx context.Context, dir string, s *State, out io.Writer) error {
 		}
 	}
 	labels := map[string]string{"app": demoName}
-	if err := create(c.AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, demoDeployment(labels), metav1.CreateOptions{})); err != nil {
+	_, err = c.AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, demoDeployment(labels), metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	if err := create(c.CoreV1().Services(metav1.NamespaceDefault).Create(ctx, demoService(labels), metav1.CreateOptions{})); err != nil {
+	// Creating the Service again would find its own node port taken before its name.
+	services := c.CoreV1().Services(metav1.NamespaceDefault)
+	if _, err := services.Get(ctx, demoName, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		if _, err := services.Create(ctx, demoService(labels), metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	} else if err != nil {
 		return err
 	}
 	if err := waitReady(ctx, c, out); err != nil {
@@ -66,14 +73,6 @@ func Demo(ctx context.Context, dir string, s *State, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "demo application: %s\n", url)
 	return nil
-}
-
-// create ignores that an object is there already.
-func create[T any](_ T, err error) error {
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
 }
 
 func demoDeployment(labels map[string]string) *appsv1.Deployment {
