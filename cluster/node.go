@@ -32,6 +32,9 @@ import (
 // nodePort is where a node's own API listens.
 const nodePort = 10250
 
+// proxyHealthPort is where balancers ask how a node's proxy is, as upstream.
+const proxyHealthPort = 10256
+
 // realNode is a node that runs containers: what differs between the server's own and a joined one.
 type realNode struct {
 	name        string
@@ -112,7 +115,7 @@ func (n *realNode) start(ctx context.Context, g *group) error {
 	if err != nil {
 		return err
 	}
-	services, err := proxy.New(proxy.Config{Client: n.client, NodeName: n.name, PodCIDRs: []netip.Prefix{n.podCIDR}, Log: log})
+	services, err := proxy.New(proxy.Config{Client: n.client, NodeName: n.name, PodCIDRs: []netip.Prefix{n.podCIDR}, HealthPort: proxyHealthPort, Log: log})
 	if err != nil {
 		return err
 	}

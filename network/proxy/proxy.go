@@ -35,6 +35,8 @@ type Config struct {
 	Table string
 	// NetNS is the path of the node's network namespace. Default: that of this process.
 	NetNS string
+	// HealthPort is where /healthz and /livez say how the proxy is, on all addresses. Default: nowhere.
+	HealthPort int32
 	// Rules is where the rules go. Default: the kernel's table.
 	Rules Rules
 	Log   *slog.Logger
@@ -53,6 +55,7 @@ type Proxy struct {
 	log       *slog.Logger
 	slices    *client.Index[*discoveryv1.EndpointSlice]
 	conntrack conntrack
+	status    status
 
 	mu       sync.Mutex
 	services map[types.NamespacedName]*corev1.Service
@@ -135,8 +138,12 @@ func (p *Proxy) observe(e client.Event) {
 				}
 			}
 		case *corev1.Node:
+			if obj.Name != p.config.NodeName {
+				return
+			}
+			p.status.see(obj)
 			zone := obj.Labels[corev1.LabelTopologyZone]
-			if obj.Name != p.config.NodeName || zone == p.zone {
+			if zone == p.zone {
 				return
 			}
 			p.zone = zone
@@ -172,8 +179,11 @@ func (p *Proxy) signal() {
 
 // loop makes one transaction of all that changed since the last one.
 func (p *Proxy) loop(ctx context.Context) {
-	h := &health{namespace: p.config.NetNS, log: p.log, servers: map[types.NamespacedName]*healthServer{}}
+	h := &health{namespace: p.config.NetNS, log: p.log, status: &p.status, servers: map[types.NamespacedName]*healthServer{}}
 	defer h.close()
+	if p.config.HealthPort != 0 {
+		h.serveStatus(ctx, p.config.HealthPort)
+	}
 	state, reset := newState(), true
 	var pending []flow
 	var retry <-chan time.Time
@@ -198,10 +208,12 @@ func (p *Proxy) loop(ctx context.Context) {
 		start := time.Now()
 		if err := p.rules.Apply(t); err != nil {
 			p.log.Error("rules not applied", "err", err, "retry", delay)
+			p.status.fail()
 			reset, retry, delay = true, time.After(delay), min(2*delay, lastRetry)
 			continue
 		}
 		p.log.Debug("rules applied", "changes", len(t.Ops), "reset", reset, "took", time.Since(start))
+		p.status.ok()
 		reset, delay = false, firstRetry
 		if err := p.conntrack.clean(pending); err != nil {
 			p.log.Warn("stale flows not removed", "err", err)
