@@ -45,6 +45,7 @@ disabled_plugins = [
   stream_server_port = "0"
   enable_unprivileged_ports = true
   enable_unprivileged_icmp = true
+  netns_mounts_under_state_dir = true
 
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = {{quote .CNIBinDir}}
