@@ -3,10 +3,15 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"slices"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -114,7 +119,22 @@ func generateName(prefix string) string {
 	return prefix[:min(len(prefix), 58)] + utilrand.String(5)
 }
 
-// unchanged reports whether an update changes nothing, so that it need not be stored.
+// unchanged reports whether an update changes nothing, so that it need not be stored. Managed fields come first: they are
+// quickly compared, and tell most changes.
 func unchanged(obj, old api.Object) bool {
+	if !slices.EqualFunc(obj.GetManagedFields(), old.GetManagedFields(), sameManager) {
+		return false
+	}
+	if _, general := obj.(runtime.Unstructured); !general {
+		obj, old = shallow(obj), shallow(old)
+		obj.SetManagedFields(nil)
+		old.SetManagedFields(nil)
+	}
 	return apiequality.Semantic.DeepEqual(obj, old)
+}
+
+func sameManager(a, b metav1.ManagedFieldsEntry) bool {
+	return a.Manager == b.Manager && a.Operation == b.Operation && a.APIVersion == b.APIVersion && a.Subresource == b.Subresource &&
+		a.FieldsType == b.FieldsType && a.Time.Equal(b.Time) && (a.FieldsV1 == nil) == (b.FieldsV1 == nil) &&
+		(a.FieldsV1 == nil || a.FieldsV1.Equal(*b.FieldsV1))
 }

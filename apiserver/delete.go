@@ -109,7 +109,7 @@ func (s *Server) deleteOnce(ctx context.Context, t *target, opts *metav1.DeleteO
 		}
 	}
 	if grace > 0 || keep {
-		if unchanged(obj, old.Object) || t.dryRun {
+		if unchanged(t.layout, obj, old.Object) || t.dryRun {
 			return s.newValueOr(t, obj, old), false, nil
 		}
 		value, err := s.commit(ctx, t.served, t.namespace, t.name, obj, version.Revision)
@@ -126,7 +126,7 @@ func (s *Server) deleteOnce(ctx context.Context, t *target, opts *metav1.DeleteO
 }
 
 func (s *Server) newValueOr(t *target, obj api.Object, old *object) *object {
-	if unchanged(obj, old.Object) {
+	if unchanged(t.layout, obj, old.Object) {
 		return old
 	}
 	return s.newValue(t.served, obj)

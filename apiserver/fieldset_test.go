@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -180,5 +181,38 @@ func BenchmarkManageNewPod(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestUnchanged compares objects as updates do with the general comparison.
+func TestUnchanged(t *testing.T) {
+	f := filler{rand.New(rand.NewPCG(3, 4))}
+	l := layoutOf(&corev1.Pod{})
+	pod := func() *corev1.Pod {
+		p := &corev1.Pod{}
+		f.fill(reflect.ValueOf(p).Elem(), 12)
+		p.ManagedFields = nil
+		at := metav1.Unix(5, 0)
+		for range 2 {
+			p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{Manager: f.text(), Time: &at, FieldsV1: metav1.NewFieldsV1(f.text())})
+		}
+		return p
+	}
+	for range 200 {
+		old := pod()
+		obj := old.DeepCopy()
+		switch f.IntN(5) {
+		case 0:
+			obj.Status = pod().Status
+		case 3:
+			obj.ManagedFields[1].FieldsV1 = metav1.NewFieldsV1(f.text())
+		case 1:
+			obj.ManagedFields[0].Time = &metav1.Time{Time: time.Unix(int64(5+f.IntN(2)), 0)}
+		case 2:
+			obj.Spec = pod().Spec
+		}
+		if got, want := unchanged(l, obj, old), equality.Semantic.DeepEqual(obj, old); got != want {
+			t.Fatalf("unchanged %v, want %v:\n%s", got, want, cmp.Diff(old, obj))
+		}
 	}
 }

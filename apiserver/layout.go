@@ -76,6 +76,12 @@ func (l *layout) keepRest(obj, from api.Object) {
 	}
 }
 
+// sameStatus reports whether the status is equal.
+func (l *layout) sameStatus(a, b api.Object) bool {
+	return l.status < 0 || apiequality.Semantic.DeepEqual(
+		reflect.ValueOf(a).Elem().Field(l.status).Addr().Interface(), reflect.ValueOf(b).Elem().Field(l.status).Addr().Interface())
+}
+
 // sameRest reports whether everything but metadata and status is equal.
 func (l *layout) sameRest(a, b api.Object) bool {
 	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()

@@ -234,7 +234,7 @@ func (s *Server) replaceOnce(ctx context.Context, r *replace, version *store.Ver
 		obj.SetResourceVersion(fmt.Sprint(deletion.Revision))
 		return s.newValue(r.served, obj), nil
 	}
-	if unchanged(obj, old.Object) {
+	if unchanged(r.layout, obj, old.Object) {
 		return old, nil
 	}
 	if r.dryRun {
