@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
@@ -119,10 +117,10 @@ func generateName(prefix string) string {
 	return prefix[:min(len(prefix), 58)] + utilrand.String(5)
 }
 
-// unchanged reports whether an update changes nothing, so that it need not be stored. Managed fields come first: they are
-// quickly compared, and tell most changes.
-func unchanged(obj, old api.Object) bool {
-	if !slices.EqualFunc(obj.GetManagedFields(), old.GetManagedFields(), sameManager) {
+// unchanged reports whether an update changes nothing, so that it need not be stored. Status and managed fields come first:
+// they tell most changes.
+func unchanged(l *layout, obj, old api.Object) bool {
+	if !l.sameStatus(obj, old) || !slices.EqualFunc(obj.GetManagedFields(), old.GetManagedFields(), sameManager) {
 		return false
 	}
 	if _, general := obj.(runtime.Unstructured); !general {
