@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"proa/api"
 	"proa/api/builtin"
 	"proa/apiserver/request"
+	"proa/client"
 	"proa/client/clientfake"
 )
 
@@ -131,6 +133,36 @@ func TestRBACFollowsChanges(t *testing.T) {
 		synctest.Wait()
 		if allowed() {
 			t.Error("allowed after the binding went")
+		}
+	})
+}
+
+// deaf is a client that is told of no change.
+type deaf struct{ client.Interface }
+
+func (deaf) Subscribe(ctx context.Context, note func(client.Event), _ ...client.Scope) error {
+	note(client.Event{})
+	<-ctx.Done()
+	return nil
+}
+
+// A new binding counts before the subscription has told of it.
+func TestRBACAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cluster()
+		r := NewRBAC(deaf{c})
+		go func() { _ = r.Run(t.Context()) }()
+		synctest.Wait()
+		get := func() Decision {
+			d, _, _ := r.Authorize(t.Context(), &request.User{Name: "jane"}, ask("get /pods a"))
+			return d
+		}
+		if get() == Allow {
+			t.Fatal("allowed without a binding")
+		}
+		c.Put(bindUser("viewer", "a", "ClusterRole", "view", "jane"))
+		if get() != Allow {
+			t.Error("forbidden with a binding")
 		}
 	})
 }

@@ -2,10 +2,12 @@ package authz
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa/apiserver/request"
 	"proa/client"
@@ -63,10 +65,56 @@ func (r *RBAC) current() *rbacIndex {
 	if x := r.index.Load(); x != nil && changes != 0 && x.changes == changes {
 		return x
 	}
+	return r.renew(changes)
+}
+
+// renew makes a new index. The caller holds mu.
+func (r *RBAC) renew(changes int64) *rbacIndex {
+	stamp := r.stamp()
 	x := newIndex(r)
-	x.changes = changes
+	x.changes, x.stamp = changes, stamp
 	r.index.Store(x)
 	return x
+}
+
+// caughtUp returns an index that holds all that is committed, also what the subscription has yet to tell of, or nil when
+// x is one already: who was given a role may use it at once.
+func (r *RBAC) caughtUp(x *rbacIndex) *rbacIndex {
+	if r.stamp() == x.stamp {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if newer := r.index.Load(); newer != x && newer.stamp == r.stamp() {
+		return newer
+	}
+	return r.renew(r.changes.Load())
+}
+
+// stamp differs for different sets of roles and bindings.
+type stamp struct {
+	objects   int
+	revisions uint64
+}
+
+func (r *RBAC) stamp() (s stamp) {
+	count := func(o metav1.Object) {
+		revision, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64) // always a number
+		s.objects, s.revisions = s.objects+1, s.revisions+revision
+	}
+	for o := range r.roles.All("") {
+		count(o)
+	}
+	for o := range r.clusterRoles.All("") {
+		count(o)
+	}
+	for o := range r.roleBindings.All("") {
+		count(o)
+	}
+	for o := range r.clusterRoleBindings.All("") {
+		count(o)
+	}
+	return s
 }
 
 // Authorize allows what some role that is bound to the user allows.
@@ -74,8 +122,14 @@ func (r *RBAC) Authorize(_ context.Context, user *request.User, info *request.In
 	if user == nil {
 		return NoOpinion, "", nil
 	}
-	p := r.current().permissions(user)
-	if g := p.find(info, info.Namespace); g != nil {
+	x := r.current()
+	g := x.permissions(user).find(info, info.Namespace)
+	if g == nil {
+		if x = r.caughtUp(x); x != nil {
+			g = x.permissions(user).find(info, info.Namespace)
+		}
+	}
+	if g != nil {
 		return Allow, g.reason, nil
 	}
 	return NoOpinion, "", nil

@@ -30,6 +30,7 @@ type subject struct {
 // rbacIndex finds grants by subject. It is immutable but for what it remembers.
 type rbacIndex struct {
 	changes    int64
+	stamp      stamp
 	cluster    map[subject][]*grant
 	namespaced map[subject]map[string][]*grant
 
