@@ -106,7 +106,7 @@ func (s *server) startExtra(i int) error {
 	if _, err := Running(dir); err == nil {
 		return nil // it ran on while the server was away
 	}
-	if err := podnet.NewHostBridge(hostBridge, hostNetwork); err != nil {
+	if err := podnet.NewHostBridge(hostBridge, hostNetwork, s.config.NodeAddress); err != nil {
 		return err
 	}
 	address := nth(hostNetwork, i+1)

@@ -28,22 +28,32 @@ const namespaceLink = "eth0"
 func NamespacePath(name string) string { return filepath.Join(namespaceDir, name) }
 
 // NewHostBridge makes the bridge of this machine that connects nodes in namespaces with each other and, through its own address,
-// with everything else. It changes nothing if the bridge is there already.
-func NewHostBridge(bridge string, address netip.Prefix) error {
+// with everything else. The machine speaks to them with the address of its own node, if that is usable. Nothing changes if the
+// bridge is there already.
+func NewHostBridge(bridge string, address netip.Prefix, node netip.Addr) error {
 	h, err := handle("")
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	if _, err := ensureBridge(h, bridge, 1500, []netip.Prefix{address}); err != nil {
+	link, err := ensureBridge(h, bridge, 1500, []netip.Prefix{address})
+	if err != nil {
 		return err
+	}
+	if node.Is4() && !node.IsLoopback() {
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(address.Masked()), Src: node.AsSlice(), Scope: netlink.SCOPE_LINK}
+		if err := h.RouteReplace(route); err != nil {
+			return fmt.Errorf("route to the nodes of this machine: %w", err)
+		}
 	}
 	if err := netns.Sysctl("", "net/ipv4/ip_forward", "1"); err != nil {
 		return err
 	}
-	// What leaves the machine gets its address; what stays on the bridge keeps its own.
+	// What leaves the machine gets its address; what stays on the bridge or goes to pods of the machine keeps its own.
 	rule := guarded(address.Addr(), compare(address, false, expr.CmpOpEq))
-	rule = append(rule, leavesBy(bridge, expr.CmpOpNeq)...)
+	for _, own := range []string{bridge, defaultBridge} {
+		rule = append(rule, leavesBy(own, expr.CmpOpNeq)...)
+	}
 	if err := writeTable("", nodeTable, [][]expr.Any{append(rule, &expr.Masq{})}); err != nil {
 		return err
 	}

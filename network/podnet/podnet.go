@@ -24,6 +24,8 @@ import (
 	"proa/internal/netns"
 )
 
+const defaultBridge = "proa0"
+
 // Config of a node's pod network.
 type Config struct {
 	Client   client.Interface
@@ -71,7 +73,7 @@ func New(c Config) (*Network, error) {
 	if c.NodeName == "" || c.ConfDir == "" || c.DataDir == "" || !c.NodeIP.IsValid() {
 		return nil, errors.New("the pod network needs the node's name, address, CNI folder and data folder")
 	}
-	c.Bridge = cmp.Or(c.Bridge, "proa0")
+	c.Bridge = cmp.Or(c.Bridge, defaultBridge)
 	if len(c.PluginDirs) == 0 {
 		c.PluginDirs = []string{"/usr/lib/cni", "/opt/cni/bin"}
 	}

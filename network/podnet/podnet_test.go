@@ -89,7 +89,7 @@ func TestNodes(t *testing.T) {
 		t.Skipf("network namespaces are not available: %v", err)
 	}
 	defer machine.Close()
-	if err := NewHostBridge("pn0", netip.MustParsePrefix("10.89.0.1/24")); err != nil {
+	if err := NewHostBridge("pn0", netip.MustParsePrefix("10.89.0.1/24"), netip.Addr{}); err != nil {
 		t.Fatal(err)
 	}
 	// Translating addresses between the two subnets would stand in the way of tunnels.
@@ -163,17 +163,7 @@ func TestNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		go func() {
-			for {
-				conn, err := l.Accept()
-				if err != nil {
-					return
-				}
-				host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
-				fmt.Fprint(conn, host)
-				conn.Close()
-			}
-		}()
+		go tellSource(l)
 		for _, from := range tests {
 			source := netip.MustParsePrefix(from.pods).Addr().Next().String()
 			if got := dial(networks[from.name].config.NetNS, source, pod); got != source {
@@ -246,8 +236,8 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// machine is a namespace of its own from here on, with a bridge at 10.89.0.1, and has a node at 10.89.0.2 whose namespace's path
-// is returned.
+// machine is a namespace of its own from here on, a node at 192.0.2.2 with a bridge at 10.89.0.1, and has a node at 10.89.0.2
+// whose namespace's path is returned.
 func machine(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -259,7 +249,22 @@ func machine(t *testing.T) string {
 		t.Skipf("network namespaces are not available: %v", err)
 	}
 	t.Cleanup(func() { own.Close() })
-	if err := NewHostBridge("pn0", netip.MustParsePrefix("10.89.0.1/24")); err != nil {
+	h, err := handle("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	lo, err := h.LinkByName("lo")
+	if err == nil {
+		err = h.LinkSetUp(lo)
+	}
+	if err == nil {
+		err = h.AddrAdd(lo, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("192.0.2.2/32"))})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := NewHostBridge("pn0", netip.MustParsePrefix("10.89.0.1/24"), netip.MustParseAddr("192.0.2.2")); err != nil {
 		t.Fatal(err)
 	}
 	name := fmt.Sprintf("proa-test-%d", os.Getpid())
@@ -324,21 +329,63 @@ func TestTurn(t *testing.T) {
 	}
 }
 
-// Packets from loopback may leave by the pod network, while nobody there reaches what listens on loopback.
-func TestLoopback(t *testing.T) {
-	path := machine(t)
+// Nodes see each other by their addresses, and so do pods, as a Service that keeps the source promises.
+func TestSource(t *testing.T) {
+	node := machine(t)
 	h, err := handle("")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	lo, err := h.LinkByName("lo")
+	if _, err := ensureBridge(h, defaultBridge, 1500, []netip.Prefix{netip.MustParsePrefix("10.244.0.1/24")}); err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("proa-test-%d-pod", os.Getpid())
+	t.Cleanup(func() {
+		if err := DeleteNamespace(name); err != nil {
+			t.Error(err)
+		}
+	})
+	pod, err := NewNamespace(name, defaultBridge, netip.MustParsePrefix("10.244.0.5/24"), netip.MustParseAddr("10.244.0.1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.LinkSetUp(lo); err != nil {
+	l, err := netns.Listen(t.Context(), pod, "tcp", "10.244.0.5:8080")
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer l.Close()
+	go tellSource(l)
+	there, err := netns.Listen(t.Context(), node, "tcp", "10.89.0.2:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	go tellSource(there)
+	if got := dial("", "", "10.89.0.2"); got != "192.0.2.2" {
+		t.Errorf("the node sees the machine as %q, want the address of the machine's node", got)
+	}
+	if got := dial(node, "10.89.0.2", "10.244.0.5"); got != "10.89.0.2" {
+		t.Errorf("the pod sees %q, want the node's address", got)
+	}
+}
+
+// tellSource tells everybody the address they come from.
+func tellSource(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+		fmt.Fprint(conn, host)
+		conn.Close()
+	}
+}
+
+// Packets from loopback may leave by the pod network, while nobody there reaches what listens on loopback.
+func TestLoopback(t *testing.T) {
+	path := machine(t)
 	l, err := net.Listen("tcp", "127.0.0.1:8080")
 	if err != nil {
 		t.Fatal(err)
