@@ -200,12 +200,12 @@ func (s *server) startHollow() error {
 	s.group.start("events of hollow nodes", recorder.Run)
 	for i := range s.config.HollowNodes {
 		name := fmt.Sprintf("hollow-%d", i)
-		// Each has a range of addresses of its own, whatever the Node object says: nobody routes to them.
+		// Each brings a range of addresses along, so that they take none of the cluster's: nobody routes to them.
 		pods := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, byte(64 + i>>8), byte(i), 0}), 24)
 		agent, err := node.New(node.Config{
 			Name: name, Client: s.nodeClient(name), Runtime: simulated.New(simulated.Config{PodCIDRs: []netip.Prefix{pods}}),
 			Log: s.log.With("node", name), Events: recorder, Capacity: capacity,
-			Addresses: []netip.Addr{nth(pods, 1)}, ClusterDNS: []netip.Addr{clusterDNS(s.config)},
+			Addresses: []netip.Addr{nth(pods, 1)}, OwnPodCIDRs: []netip.Prefix{pods}, ClusterDNS: []netip.Addr{clusterDNS(s.config)},
 			Labels: map[string]string{"proa.dev/hollow": "true"},
 		})
 		if err != nil {

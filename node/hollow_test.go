@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	goruntime "runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -53,6 +54,40 @@ func TestManyPods(t *testing.T) {
 			t.Errorf("%d sandboxes are left", len(list))
 		}
 	})
+}
+
+// TestStatusWrites checks which statuses of a new pod the API gets to see.
+func TestStatusWrites(t *testing.T) {
+	tests := map[string]struct {
+		startAfter string
+		want       []corev1.PodPhase
+	}{
+		"quick": {"10ms", []corev1.PodPhase{corev1.PodRunning}},
+		"slow":  {"1s", []corev1.PodPhase{corev1.PodPending, corev1.PodRunning}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, simulated.Config{}, func(w *world) {
+				var got []corev1.PodPhase
+				ctx, cancel := context.WithCancel(w.t.Context())
+				defer cancel()
+				go func() {
+					_ = w.api.Subscribe(ctx, func(e client.Event) {
+						if p, ok := e.New.(*corev1.Pod); ok && p.Status.StartTime != nil {
+							got = append(got, p.Status.Phase)
+						}
+					}, w.pods.Scope())
+				}()
+				w.create(newPod("p", func(p *corev1.Pod) {
+					p.Annotations = map[string]string{simulated.AnnotationStartAfter: test.startAfter}
+				}))
+				w.after(2 * time.Second)
+				if !slices.Equal(got, test.want) {
+					t.Errorf("statuses written are %v, want %v", got, test.want)
+				}
+			})
+		})
+	}
 }
 
 // BenchmarkHollow reports what an idle hollow node costs, and a pod on it.

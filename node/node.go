@@ -81,6 +81,8 @@ type Config struct {
 	Subscribe func(ctx context.Context, handle func(client.Event)) error
 	// Workers of the queue; default 8, and 1 without RootDir.
 	Workers int
+	// OwnPodCIDRs are ranges of pod addresses that the node brings along; without them the cluster gives it some.
+	OwnPodCIDRs []netip.Prefix
 	// PodCIDRs is told of the node's ranges of pod addresses once the API has given it some; optional.
 	PodCIDRs func([]netip.Prefix)
 	// SkipRegistration leaves the node object and the lease to somebody else.

@@ -157,6 +157,12 @@ func (n *Node) register(ctx context.Context) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.labels(), Annotations: map[string]string{"volumes.kubernetes.io/controller-managed-attach-detach": "true"}}}
 	maps.Copy(node.Annotations, n.Annotations)
 	node.Spec.Taints, node.Spec.ProviderID = n.Taints, n.ProviderID
+	for i, own := range n.OwnPodCIDRs {
+		if i == 0 {
+			node.Spec.PodCIDR = own.String()
+		}
+		node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, own.String())
+	}
 	n.fillStatus(ctx, &node.Status, nil)
 	created, err := nodes.Create(ctx, node)
 	if err == nil {

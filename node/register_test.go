@@ -2,6 +2,8 @@ package node_test
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -60,6 +62,15 @@ func TestRegistration(t *testing.T) {
 		}
 		if len(want) != 0 {
 			t.Errorf("conditions %v are missing", want)
+		}
+	})
+}
+
+func TestOwnPodCIDRs(t *testing.T) {
+	own := []netip.Prefix{netip.MustParsePrefix("100.64.7.0/24"), netip.MustParsePrefix("fd00:7::/64")}
+	inWorldWith(t, simulated.Config{}, func(c *node.Config) { c.OwnPodCIDRs = own }, func(w *world) {
+		if spec := w.node().Spec; spec.PodCIDR != "100.64.7.0/24" || !slices.Equal(spec.PodCIDRs, []string{"100.64.7.0/24", "fd00:7::/64"}) {
+			t.Errorf("ranges are %q, %q", spec.PodCIDR, spec.PodCIDRs)
 		}
 	})
 }
