@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"log/slog"
+	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -17,11 +18,15 @@ const (
 	calm = 5 * time.Second
 	// worthReturning is the memory, unused or garbage, below which the work of returning it is not.
 	worthReturning = 16 << 20
+	// smallHeap may double between two collections. Larger ones grow less, down to by half: the share of time that goes into
+	// collecting does not depend on the size, while the memory that waits for it does.
+	smallHeap = 96 << 20
 )
 
 // returnMemory gives memory back to the machine when the start, and later any burst of writes, is over: Go's collector
-// otherwise keeps what the burst needed until the heap has grown as much again, which at rest is never. It waits for
-// writes and does nothing while there are none. What the burst needed of the program file is given back as well.
+// otherwise keeps what the burst needed until the heap has grown as much again, which at rest is never. Meanwhile it paces
+// the collector. It waits for writes and does nothing while there are none. What the burst needed of the program file is
+// given back as well.
 func returnMemory(ctx context.Context, st *store.Store, log *slog.Logger) error {
 	for {
 		for revision := int64(-1); ; {
@@ -29,6 +34,7 @@ func returnMemory(ctx context.Context, st *store.Store, log *slog.Logger) error 
 				break
 			}
 			revision = st.Revision()
+			pace()
 			select {
 			case <-ctx.Done():
 				return nil
@@ -45,6 +51,24 @@ func returnMemory(ctx context.Context, st *store.Store, log *slog.Logger) error 
 			return nil // the server stops
 		}
 	}
+}
+
+// pace tells the collector how much the heap may grow until the next collection, unless the environment does.
+func pace() {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/gogc:percent"}}
+	metrics.Read(samples)
+	live, now := samples[0].Value.Uint64(), int(samples[1].Value.Uint64())
+	if percent := pacedAt(live); percent < now-5 || percent > now+5 {
+		debug.SetGCPercent(percent)
+	}
+}
+
+// pacedAt is how many percent a heap with so many live bytes may grow.
+func pacedAt(live uint64) int {
+	return int(100 * smallHeap / min(max(live, smallHeap), 2*smallHeap))
 }
 
 // unused is the memory of the heap that is free but not returned, or garbage as far as the collector knows.
