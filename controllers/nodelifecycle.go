@@ -237,7 +237,8 @@ func nodeTaints(node *corev1.Node, evict bool) []corev1.Taint {
 			delete(want, key)
 		}
 	}
-	now := metav1.Now()
+	// In whole seconds, as the API writes it: an agent that patches its Node must not seem to change a fraction.
+	now := metav1.Now().Rfc3339Copy()
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		i := len(key) - len("/NoExecute")
 		if key[i] != '/' {

@@ -303,3 +303,12 @@ func TestPodGC(t *testing.T) {
 		}
 	})
 }
+
+func TestTaintsSurviveTheirEncoding(t *testing.T) {
+	node := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}}}
+	for _, taint := range nodeTaints(node, true) {
+		if at := taint.TimeAdded; at == nil || at.Nanosecond() != 0 {
+			t.Errorf("%s was added at %v, want whole seconds", taint.ToString(), at)
+		}
+	}
+}
