@@ -1,23 +1,11 @@
 package apiserver
 
-import (
-	"encoding/json"
-	"sync"
-)
+import "sync"
 
 // answer is a buffer for the answer that is one object, used again and again.
-type answer struct {
-	buf     []byte
-	encoder *json.Encoder
-	// inside says that the brace which opens the object has been passed over: its kind and version come first.
-	inside bool
-}
+type answer struct{ buf []byte }
 
-var answers = sync.Pool{New: func() any {
-	a := new(answer)
-	a.encoder = json.NewEncoder(a)
-	return a
-}}
+var answers = sync.Pool{New: func() any { return new(answer) }}
 
 // largestAnswer is the size up to which a buffer is kept.
 const largestAnswer = 64 << 10
@@ -28,23 +16,10 @@ func (a *answer) free() {
 	}
 }
 
-// Write takes the JSON form of an object from the encoder.
-func (a *answer) Write(data []byte) (int, error) {
-	rest := data
-	if !a.inside {
-		a.inside = true
-		if rest = data[1:]; len(rest) > 0 && rest[0] != '}' {
-			a.buf = append(a.buf, ',')
-		}
-	}
-	a.buf = append(a.buf, rest...)
-	return len(data), nil
-}
-
 // wholeOnce encodes an object in JSON or protobuf. Forms that are kept are used, but none is made to be kept: who has just
 // written or read an object by its name seldom asks for it again, and a kept form is as large as the object.
 func (a *answer) wholeOnce(f format, v *served, o *object) error {
-	a.buf, a.inside = a.buf[:0], false
+	a.buf = a.buf[:0]
 	if f.encoding == asProtobuf {
 		if kept := o.wire.Load(); kept != nil {
 			a.buf = append(append(appendEnvelope(a.buf, v.gvk, len(*kept)), *kept...), envelopeTail...)
@@ -68,8 +43,18 @@ func (a *answer) wholeOnce(f format, v *served, o *object) error {
 		a.buf = append(withTypeJSON(a.buf, v.prefixJSON, *kept), '\n')
 		return nil
 	}
+	// The comma takes the place of the brace that opens the object, unless there is nothing behind it.
 	a.buf = append(a.buf, v.prefixJSON...)
-	return a.encoder.Encode(o.Object)
+	start := len(a.buf)
+	buf, err := v.json.append(a.buf, o.Object)
+	if err != nil {
+		return err
+	}
+	if buf[start] = ','; buf[start+1] == '}' {
+		buf = append(buf[:start], '}')
+	}
+	a.buf = append(buf, '\n')
+	return nil
 }
 
 // sizedMarshaler is what the kinds with a protobuf form are.

@@ -23,6 +23,7 @@ type served struct {
 	prefix  string
 	// storage is the same resource in its storage version.
 	storage *served
+	json    *jsonPlans
 	// prefixJSON opens the JSON form of an object: its kind and version, up to the first other field.
 	prefixJSON string
 }
@@ -108,12 +109,13 @@ func newTableSource(t *api.Table) *tableSource {
 		byKind:     map[schema.GroupVersionKind]*served{},
 		groups:     map[schema.GroupVersion]bool{},
 	}
+	plans := &jsonPlans{}
 	for r := range t.All() {
-		first := newServed(r, nil)
+		first := newServed(r, nil, plans)
 		s.add(first)
 		s.byResource[r], s.byPrefix[first.prefix] = first, first
 		for i := range r.Versions {
-			v := newServed(r, &r.Versions[i])
+			v := newServed(r, &r.Versions[i], plans)
 			v.storage = first
 			s.add(v)
 		}
@@ -121,8 +123,8 @@ func newTableSource(t *api.Table) *tableSource {
 	return s
 }
 
-func newServed(r *api.Resource, version *api.Version) *served {
-	v := &served{Resource: r, gvk: r.GroupVersionKind, version: version, prefix: keyPrefix(r), layout: layoutOf(r.New())}
+func newServed(r *api.Resource, version *api.Version, json *jsonPlans) *served {
+	v := &served{Resource: r, gvk: r.GroupVersionKind, version: version, prefix: keyPrefix(r), layout: layoutOf(r.New()), json: json}
 	v.storage = v
 	if version != nil {
 		v.gvk.Version = version.Name

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -51,7 +50,7 @@ func (o *object) bodyJSON() ([]byte, error) {
 	if data := o.json.Load(); data != nil {
 		return *data, nil
 	}
-	data, err := json.Marshal(o.Object)
+	data, err := o.served.json.marshal(o.Object)
 	if err != nil {
 		return nil, err
 	}
