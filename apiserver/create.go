@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,6 +68,9 @@ func (s *Server) create(ctx context.Context, t *target, obj api.Object, manage f
 	// What follows from the spec, as the quality of service class of a pod, follows from what admission has made of it.
 	if t.PrepareCreate != nil {
 		t.PrepareCreate(obj)
+	}
+	if csr, ok := obj.(*certificatesv1.CertificateSigningRequest); ok {
+		setRequestor(csr, t.user)
 	}
 	var err error
 	if s.services.concerns(t.served) {
@@ -135,4 +139,20 @@ func sameManager(a, b metav1.ManagedFieldsEntry) bool {
 	return a.Manager == b.Manager && a.Operation == b.Operation && a.APIVersion == b.APIVersion && a.Subresource == b.Subresource &&
 		a.FieldsType == b.FieldsType && a.Time.Equal(b.Time) && (a.FieldsV1 == nil) == (b.FieldsV1 == nil) &&
 		(a.FieldsV1 == nil || a.FieldsV1.Equal(*b.FieldsV1))
+}
+
+// setRequestor notes who asks for a certificate, whatever the request says of that.
+func setRequestor(csr *certificatesv1.CertificateSigningRequest, user *request.User) {
+	spec := &csr.Spec
+	spec.Username, spec.UID, spec.Groups, spec.Extra = "", "", nil, nil
+	if user == nil {
+		return
+	}
+	spec.Username, spec.UID, spec.Groups = user.Name, user.UID, user.Groups
+	for k, v := range user.Extra {
+		if spec.Extra == nil {
+			spec.Extra = map[string]certificatesv1.ExtraValue{}
+		}
+		spec.Extra[k] = v
+	}
 }

@@ -42,6 +42,8 @@ func TestDoor(t *testing.T) {
 		{"headers", testHeaders},
 		{"forged tokens", testForgedTokens},
 		{"bound tokens", testBoundTokens},
+		{"secret tokens", testSecretTokens},
+		{"signing requests", testSigningRequests},
 		{"bootstrap tokens", testBootstrapToken},
 		{"impersonation", testImpersonation},
 		{"self reviews", testSelfReviews},

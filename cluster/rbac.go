@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"context"
-	"crypto/x509"
 	"runtime"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,7 +10,6 @@ import (
 	"proa/api"
 	"proa/apiserver/authz"
 	"proa/client"
-	"proa/internal/pki"
 )
 
 // reconcileRole makes a default role or binding, or gives it back what it lost.
@@ -37,19 +34,6 @@ func reconcileRole(ctx context.Context, c client.Interface, wanted api.Object) e
 		_, err = c.Update(ctx, r, "", update, metav1.UpdateOptions{})
 	}
 	return err
-}
-
-// signer issues the certificates of approved signing requests.
-func (s *server) signer() func(*x509.CertificateRequest, time.Duration, []string) ([]byte, error) {
-	return func(csr *x509.CertificateRequest, lifetime time.Duration, hosts []string) ([]byte, error) {
-		der, err := s.ca.Sign(pki.Leaf{
-			CommonName: csr.Subject.CommonName, Organizations: csr.Subject.Organization, Hosts: hosts, Lifetime: lifetime,
-		}, csr.PublicKey)
-		if err != nil {
-			return nil, err
-		}
-		return pki.CertificatePEM(der), nil
-	}
 }
 
 func goVersion() string { return runtime.Version() }

@@ -295,7 +295,7 @@ func (s *server) bootstrapRBAC(ctx context.Context, c client.Interface) error {
 }
 
 func (s *server) startControllers() {
-	config := controllers.Config{RootCA: string(s.ca.PEM()), Signer: s.signer()}
+	config := controllers.Config{RootCA: string(s.ca.PEM()), Signer: s.sign, IssueToken: s.issuer.IssueLegacy}
 	if !s.config.NoNode || s.config.HollowNodes > 0 {
 		config.PodCIDRs = []netip.Prefix{s.config.PodCIDR}
 	}

@@ -4,6 +4,9 @@ import (
 	"crypto/x509"
 	"net/netip"
 	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Config of the controllers. The zero value means the defaults that upstream has.
@@ -16,6 +19,8 @@ type Config struct {
 	NodeMonitorGracePeriod time.Duration
 	// TerminatedPodGCThreshold is how many finished pods are kept. Default 12500.
 	TerminatedPodGCThreshold int
-	// Signer issues certificates for approved requests, nil for none.
-	Signer func(*x509.CertificateRequest, time.Duration, []string) ([]byte, error)
+	// Signer issues the certificate (PEM) of an approved request for some usages, nil for none.
+	Signer func(*x509.CertificateRequest, time.Duration, []certificatesv1.KeyUsage) ([]byte, error)
+	// IssueToken makes the token that a Secret, given by name, keeps for an account.
+	IssueToken func(account *corev1.ServiceAccount, secret string) (string, error)
 }

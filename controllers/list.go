@@ -5,6 +5,10 @@ func List() []Entry {
 	return []Entry{
 		{"namespace-controller", "namespace-controller", newNamespaces},
 		{"serviceaccount-controller", "service-account-controller", newServiceAccounts},
+		{"serviceaccount-token-controller", "token-controller", newServiceAccountTokens},
+		{"certificatesigningrequest-approving-controller", "certificate-controller", newCertificateApproval},
+		{"certificatesigningrequest-signing-controller", "certificate-controller", newCertificateSigning},
+		{"certificatesigningrequest-cleaner-controller", "certificate-controller", newCertificateCleaner},
 		{"root-ca-certificate-publisher-controller", "root-ca-cert-publisher", newRootCA},
 		{"deployment-controller", "deployment-controller", newDeployments},
 		{"replicaset-controller", "replicaset-controller", newReplicaSets},

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"proa/client"
 	"proa/internal/queue"
 )
@@ -42,4 +44,12 @@ func splitKey(key string) (namespace, name string) {
 		return "", namespace
 	}
 	return namespace, name
+}
+
+// ignoreMissing is err, but nil when the object is gone: then there is nothing left to do for it.
+func ignoreMissing(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }

@@ -160,6 +160,17 @@ type Leaf struct {
 	Lifetime time.Duration // default LeafLifetime
 }
 
+// Certify issues a certificate for a request made by somebody else, with the request's subject and alternative names.
+func (a *Authority) Certify(request *x509.CertificateRequest, lifetime time.Duration, usage x509.KeyUsage, extended []x509.ExtKeyUsage) ([]byte, error) {
+	now := time.Now()
+	return x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: serial(), Subject: request.Subject,
+		NotBefore: now.Add(-5 * time.Minute), NotAfter: now.Add(lifetime),
+		KeyUsage: usage, ExtKeyUsage: extended, BasicConstraintsValid: true,
+		DNSNames: request.DNSNames, IPAddresses: request.IPAddresses, EmailAddresses: request.EmailAddresses, URIs: request.URIs,
+	}, a.Certificate, request.PublicKey, a.key)
+}
+
 // Sign issues a certificate for a public key and returns it in DER form.
 func (a *Authority) Sign(leaf Leaf, public crypto.PublicKey) ([]byte, error) {
 	lifetime := leaf.Lifetime
