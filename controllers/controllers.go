@@ -36,6 +36,26 @@ type Entry struct {
 	New     func(Deps) Controller
 }
 
+// eventSource is the component that users know from the events of a controller: its name, with a few exceptions that are
+// older than the names.
+func (e Entry) eventSource() string {
+	switch e.Name {
+	case "disruption-controller":
+		return "controllermanager"
+	case "endpoints-controller":
+		return "endpoint-controller"
+	case "endpointslice-controller":
+		return "endpoint-slice-controller"
+	case "endpointslice-mirroring-controller":
+		return "endpoint-slice-mirroring-controller"
+	case "node-lifecycle-controller":
+		return "node-controller"
+	case "node-ipam-controller":
+		return "cidrAllocator"
+	}
+	return e.Name
+}
+
 // Run runs every controller of List until ctx ends or one fails. client returns the client of a service account.
 func Run(ctx context.Context, log *slog.Logger, config Config, clientAs func(account string) client.Interface) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -44,7 +64,7 @@ func Run(ctx context.Context, log *slog.Logger, config Config, clientAs func(acc
 	for _, e := range List() {
 		c := clientAs(e.Account)
 		log := log.With("controller", e.Name)
-		recorder := events.New(c, log, e.Name, "")
+		recorder := events.New(c, log, e.eventSource(), "")
 		wg.Go(func() {
 			if err := recorder.Run(ctx); err != nil {
 				cancel(err)

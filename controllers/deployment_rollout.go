@@ -119,7 +119,7 @@ func (c *deployments) ensureRevision(ctx context.Context, r *rollout, create boo
 		return err
 	default:
 		if n := wanted(made); n > 0 {
-			c.Events.Eventf(r.kept, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s to %d from 0", made.Name, n)
+			c.Events.Eventf(r.kept, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s to %d", made.Name, n)
 		}
 	}
 	r.all = append(r.all, made)

@@ -84,7 +84,7 @@ func TestDeploymentRollsOut(t *testing.T) {
 				t.Errorf("annotation %s is %q, want %q", k, got, want)
 			}
 		}
-		c.wantEvent("Normal ScalingReplicaSet Scaled up replica set " + rs.Name + " to 3 from 0")
+		c.wantEvent("Normal ScalingReplicaSet Scaled up replica set " + rs.Name + " to 3")
 		d := read[*appsv1.Deployment](c, "web")
 		if s := d.Status; s.Replicas != 3 || s.UpdatedReplicas != 3 || s.AvailableReplicas != 3 || s.UnavailableReplicas != 0 || s.ObservedGeneration != 1 {
 			t.Errorf("status %+v", s)

@@ -312,3 +312,18 @@ func TestTaintsSurviveTheirEncoding(t *testing.T) {
 		}
 	}
 }
+
+// Users look for events by the component that upstream names, which is not always the controller's name.
+func TestEventSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCluster(t, "node-lifecycle-controller")
+		create(c, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+		list, err := client.For[*corev1.Event](c).List(t.Context(), "", metav1.ListOptions{})
+		if err != nil || len(list) != 1 {
+			t.Fatalf("events %v, error %v", list, err)
+		}
+		if got := list[0].Source.Component; got != "node-controller" {
+			t.Errorf("%s comes from %q", list[0].Reason, got)
+		}
+	})
+}

@@ -50,7 +50,7 @@ func startConfigured(t *testing.T, config Config, names ...string) *cluster {
 		if !slices.Contains(names, e.Name) {
 			continue
 		}
-		recorder := events.New(c, log, e.Name, "")
+		recorder := events.New(c, log, e.eventSource(), "")
 		controller := e.New(Deps{Client: c, Log: log, Events: recorder, Config: config})
 		wg.Go(func() { recorder.Run(ctx) })
 		wg.Go(func() { controller.Run(ctx) })
