@@ -304,6 +304,12 @@ func TestFinalizers(t *testing.T) {
 	if at(marked, "metadata", "deletionTimestamp") == nil {
 		t.Errorf("marked: %v", marked)
 	}
+	for _, path := range []string{configMaps, configMaps + "?dryRun=All"} {
+		again := f.want(409, "POST", path, "application/json", `{"metadata":{"name":"a"}}`)
+		if got := at(again, "message"); got != `object is being deleted: configmaps "a" already exists` {
+			t.Errorf("POST %s: %v", path, got)
+		}
+	}
 	f.want(200, "PATCH", configMaps+"/a", "application/merge-patch+json", `{"metadata":{"finalizers":null}}`)
 	f.want(404, "GET", configMaps+"/a", "", "")
 }

@@ -97,7 +97,7 @@ func (s *Server) create(ctx context.Context, t *target, obj api.Object, manage f
 	}
 	if t.dryRun {
 		if _, taken := s.store.Snapshot().Get(t.key(t.namespace, obj.GetName())); taken {
-			err = apierrors.NewAlreadyExists(t.gr(), obj.GetName())
+			err = s.taken(t, obj.GetName())
 			return nil, err
 		}
 		return s.newValue(t.served, obj), nil
@@ -109,11 +109,20 @@ func (s *Server) create(ctx context.Context, t *target, obj api.Object, manage f
 			return value, err
 		}
 		if !generated || try == generatedNames {
-			err = apierrors.NewAlreadyExists(t.gr(), obj.GetName())
+			err = s.taken(t, obj.GetName())
 			return nil, err
 		}
 		obj.SetName(generateName(obj.GetGenerateName()))
 	}
+}
+
+// taken is the error of a create whose name another object has; clients tell by it whether that one is about to go.
+func (s *Server) taken(t *target, name string) error {
+	err := apierrors.NewAlreadyExists(t.gr(), name)
+	if v, ok := s.store.Snapshot().Get(t.key(t.namespace, name)); ok && v.Value.(*object).GetDeletionTimestamp() != nil {
+		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
+	}
+	return err
 }
 
 // generateName appends five random letters to a prefix, cut so that the whole fits a label.

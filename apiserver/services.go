@@ -241,6 +241,10 @@ func (x *allocation) takeAddresses(svc, old *corev1.Service) field.ErrorList {
 		}
 		spec.IPFamilyPolicy = &policy
 	}
+	selectorless := headless && len(spec.Selector) == 0 // its addresses come from elsewhere, in any family
+	if *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack && len(x.a.prefixes) < 2 && !selectorless {
+		return field.ErrorList{field.Invalid(field.NewPath("spec", "ipFamilyPolicy"), *spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services")}
+	}
 	if len(spec.IPFamilies) == 0 {
 		for _, ip := range spec.ClusterIPs {
 			if addr, err := netip.ParseAddr(ip); err == nil {
@@ -251,7 +255,7 @@ func (x *allocation) takeAddresses(svc, old *corev1.Service) field.ErrorList {
 	if len(spec.IPFamilies) == 0 {
 		spec.IPFamilies = []corev1.IPFamily{familyOf(x.a.prefixes[0].Addr())}
 	}
-	if *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 1 && (len(x.a.prefixes) > 1 || headless && len(spec.Selector) == 0) {
+	if *spec.IPFamilyPolicy != corev1.IPFamilyPolicySingleStack && len(spec.IPFamilies) == 1 && (len(x.a.prefixes) > 1 || selectorless) {
 		other := corev1.IPv6Protocol
 		if spec.IPFamilies[0] == other {
 			other = corev1.IPv4Protocol

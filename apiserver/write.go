@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -99,6 +100,12 @@ func checkMeta(v *served, obj api.Object) field.ErrorList {
 func invalid(v *served, name string, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
+	}
+	for _, e := range errs {
+		// The library says it in words newer than 1.31's, which people look for.
+		if limit, ok := strings.CutPrefix(e.Detail, "may not be more than "); ok && e.Type == field.ErrorTypeTooLong {
+			e.Detail = "must have at most " + limit
+		}
 	}
 	return apierrors.NewInvalid(v.GroupKind(), name, errs)
 }
