@@ -80,8 +80,6 @@ func (s *Server) storeError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
-	case errors.Is(err, store.ErrFull):
-		return apierrors.NewInternalError(errors.New("etcdserver: no space"))
 	case errors.Is(err, store.ErrCompacted):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided watch is too old.")
 	}
