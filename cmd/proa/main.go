@@ -16,6 +16,13 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := rootCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "proa: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "proa",
 		Short:         "A Kubernetes cluster in one binary",
@@ -26,8 +33,5 @@ func main() {
 	}
 	root.AddCommand(upCommand(), downCommand(), statusCommand(), serverCommand(), agentCommand(), tokenCommand(),
 		kubectlCommand(), imageCommand(), storeCommand(), versionCommand(), demoCommand())
-	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "proa: "+err.Error())
-		os.Exit(1)
-	}
+	return root
 }

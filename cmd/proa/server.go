@@ -136,7 +136,7 @@ func downCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "down",
 		Short:   "Stop the cluster and everything it runs",
-		Long:    "Stops the server or agent and its containers and removes what they left in the machine: mounts, namespaces, bridges,\npacket rules, cgroups, and the context in your kubeconfig. The cluster's data stays for the next start.",
+		Long:    "Stops the server or agent and its containers and removes what they left in the machine: mounts, namespaces, bridges,\npacket rules, cgroups, and the context in your kubeconfig. The cluster's data and images stay for the next start.",
 		Example: "  proa down\n  proa down --delete               # forget the cluster as well",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
