@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"proa/apiserver/authz"
 	"proa/apiserver/request"
@@ -56,6 +57,17 @@ func impersonates(r *http.Request) bool {
 	return false
 }
 
+// serviceAccount takes the user name of a service account apart. Who merely looks like one is an ordinary user.
+func serviceAccount(user string) (namespace, name string, ok bool) {
+	rest, ok := strings.CutPrefix(user, request.ServiceAccountUsers)
+	if !ok {
+		return "", "", false
+	}
+	namespace, name, ok = strings.Cut(rest, ":")
+	ok = ok && len(validation.IsDNS1123Label(namespace)) == 0 && len(validation.IsDNS1123Subdomain(name)) == 0
+	return namespace, name, ok
+}
+
 // impersonate returns the user that the request wants to act as, if its sender may.
 func (s *Server) impersonate(r *http.Request, user *request.User) (*request.User, error) {
 	name := r.Header.Get(impersonateUser)
@@ -71,8 +83,7 @@ func (s *Server) impersonate(r *http.Request, user *request.User) (*request.User
 		return nil
 	}
 	out := &request.User{Name: name, UID: r.Header.Get(impersonateUID), Groups: r.Header.Values(impersonateGroup)}
-	if rest, ok := strings.CutPrefix(name, request.ServiceAccountUsers); ok {
-		namespace, account, _ := strings.Cut(rest, ":")
+	if namespace, account, ok := serviceAccount(name); ok {
 		if err := may(&request.Info{Resource: "serviceaccounts", Namespace: namespace, Name: account}); err != nil {
 			return nil, err
 		}
