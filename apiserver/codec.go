@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -54,17 +55,32 @@ func envelope(gvk schema.GroupVersionKind, body []byte) []byte {
 	return append(dst, envelopeTail...)
 }
 
+// marshalEnvelope encodes an object in an envelope.
+func marshalEnvelope(gvk schema.GroupVersionKind, m marshaler) ([]byte, error) {
+	s, ok := m.(sizedMarshaler)
+	if !ok {
+		body, err := m.Marshal()
+		if err != nil {
+			return nil, err
+		}
+		return envelope(gvk, body), nil
+	}
+	size := s.Size()
+	dst := appendEnvelope(make([]byte, 0, size+64+len(gvk.Kind)+len(gvk.Group)), gvk, size)
+	dst = slices.Grow(dst, size+len(envelopeTail))
+	if n, err := s.MarshalToSizedBuffer(dst[len(dst) : len(dst)+size]); err != nil || n != size {
+		return nil, errors.Join(err, fmt.Errorf("%d of %d bytes of %s encoded", n, size, gvk.Kind))
+	}
+	return append(dst[:len(dst)+size], envelopeTail...), nil
+}
+
 // encodeWire encodes any object that has a protobuf form in an envelope.
 func encodeWire(gvk schema.GroupVersionKind, obj runtime.Object) ([]byte, error) {
 	m, ok := obj.(marshaler)
 	if !ok {
 		return nil, errNoProtobuf
 	}
-	body, err := m.Marshal()
-	if err != nil {
-		return nil, err
-	}
-	return envelope(gvk, body), nil
+	return marshalEnvelope(gvk, m)
 }
 
 // openEnvelope returns the content of an envelope and the kind written on it.
@@ -81,11 +97,7 @@ func openEnvelope(data []byte) (body []byte, gvk schema.GroupVersionKind, err er
 
 func encodeDurable(v *served, obj api.Object) ([]byte, error) {
 	if m, ok := obj.(marshaler); ok {
-		body, err := m.Marshal()
-		if err != nil {
-			return nil, err
-		}
-		return envelope(v.GroupVersionKind, body), nil
+		return marshalEnvelope(v.GroupVersionKind, m)
 	}
 	return json.Marshal(obj)
 }

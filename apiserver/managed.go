@@ -2,11 +2,13 @@ package apiserver
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -86,30 +88,70 @@ func (s *Server) fieldManager(v *served, subresource string) (*managedfields.Fie
 // manage returns a function that records the changes of an update or a patch in the managed fields.
 func (s *Server) manage(t *target) func(old, obj api.Object) (api.Object, error) {
 	return func(old, obj api.Object) (api.Object, error) {
-		m, err := s.fieldManager(t.served, t.subresource)
-		if err != nil {
-			return nil, apierrors.NewInternalError(err)
+		if !s.managesAll(t, old, obj) {
+			return s.manageChange(t, old, obj)
 		}
-		live := old
-		if live == nil {
-			live = t.New()
-		}
-		before, after := typed(t.storage, live), typed(t.storage, obj)
-		if len(t.Versions) == 0 {
-			// What this request cannot change need not be compared.
-			switch {
-			case t.subresource == "status":
-				t.layout.clearRest(before)
-				t.layout.clearRest(after)
-			case t.subresource == "" && t.HasStatus():
-				t.layout.clearStatus(before)
-				t.layout.clearStatus(after)
-			}
-		}
-		result := m.UpdateNoErrors(before, after, t.manager).(api.Object)
-		obj.SetManagedFields(result.GetManagedFields())
-		return wholeSeconds(obj), nil
+		at := now()
+		entries := slices.Clone(obj.GetManagedFields())
+		entries[0].Time = &at
+		obj.SetManagedFields(entries)
+		return obj, nil
 	}
+}
+
+// manageChange is the general way.
+func (s *Server) manageChange(t *target, old, obj api.Object) (api.Object, error) {
+	m, err := s.fieldManager(t.served, t.subresource)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	live := old
+	if live == nil {
+		live = t.New()
+	}
+	before, after := typed(t.storage, live), typed(t.storage, obj)
+	if len(t.Versions) == 0 {
+		// What this request cannot change need not be compared.
+		switch {
+		case t.subresource == "status":
+			t.layout.clearRest(before)
+			t.layout.clearRest(after)
+		case t.subresource == "" && t.HasStatus():
+			t.layout.clearStatus(before)
+			t.layout.clearStatus(after)
+		}
+	}
+	result := m.UpdateNoErrors(before, after, t.manager).(api.Object)
+	obj.SetManagedFields(result.GetManagedFields())
+	return wholeSeconds(obj), nil
+}
+
+// managesAll reports whether an update changes nothing about who manages what, but for the time: t's manager alone has all
+// that the object had and has. Heartbeats are such updates.
+func (s *Server) managesAll(t *target, old, obj api.Object) bool {
+	if old == nil || t.served != t.storage || t.subresource != "" {
+		return false
+	}
+	entries := old.GetManagedFields()
+	if len(entries) != 1 || !slices.EqualFunc(entries, obj.GetManagedFields(), sameManager) {
+		return false
+	}
+	e := entries[0]
+	if e.Manager != t.manager || e.Operation != metav1.ManagedFieldsOperationUpdate || e.Subresource != "" ||
+		e.APIVersion != t.gvk.GroupVersion().String() || e.FieldsType != "FieldsV1" || t.layout.sameRest(obj, old) {
+		return false
+	}
+	plan := s.createPlan(t.served, obj)
+	if plan == nil {
+		return false
+	}
+	for _, o := range []api.Object{obj, old} {
+		same := false
+		if !plan.fieldSet(reflect.ValueOf(o).Elem(), func(set []byte) { same = string(set) == e.FieldsV1.GetRawString() }) || !same {
+			return false
+		}
+	}
+	return true
 }
 
 // typed gives a shallow copy of an object its kind: field management wants to see it, and stored objects lack it.
