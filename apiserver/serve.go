@@ -19,10 +19,12 @@ import (
 	"proa/apiserver/admission"
 	"proa/apiserver/authz"
 	"proa/apiserver/request"
+	"proa/internal/stack"
 )
 
 // serve is the way of every request: path, identity, permission, then the verb.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	stack.Grow()
 	start := time.Now()
 	rec := &recorder{ResponseWriter: w}
 	header := w.Header()

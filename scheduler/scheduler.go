@@ -21,6 +21,7 @@ import (
 
 	"proa/client"
 	"proa/client/events"
+	"proa/internal/stack"
 )
 
 // Config of a Scheduler.
@@ -292,6 +293,7 @@ func (s *Scheduler) step(ctx context.Context) bool {
 		pod := e.info.pod
 		s.mu.Unlock()
 		s.writes.Go(func() {
+			stack.Grow()
 			defer func() { <-s.slots }()
 			s.writeFailure(ctx, pod, d)
 		})
@@ -305,6 +307,7 @@ func (s *Scheduler) step(ctx context.Context) bool {
 	pod, node := placed.pod, placed.node
 	s.mu.Unlock()
 	s.writes.Go(func() {
+		stack.Grow()
 		if d.volumes != nil {
 			<-s.slots // this may take minutes
 			if err := s.bindVolumes(ctx, d.volumes); err != nil {
