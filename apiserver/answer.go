@@ -1,18 +1,22 @@
 package apiserver
 
-import "sync"
-
 // answer is a buffer for the answer that is one object, used again and again.
 type answer struct{ buf []byte }
-
-var answers = sync.Pool{New: func() any { return new(answer) }}
 
 // largestAnswer is the size up to which a buffer is kept.
 const largestAnswer = 64 << 10
 
-func (a *answer) free() {
+func (s *Server) newAnswer() *answer {
+	if a, _ := s.answers.Get().(*answer); a != nil {
+		return a
+	}
+	return new(answer)
+}
+
+// done takes a buffer back once its bytes have been sent.
+func (s *Server) done(a *answer) {
 	if cap(a.buf) <= largestAnswer {
-		answers.Put(a)
+		s.answers.Put(a)
 	}
 }
 

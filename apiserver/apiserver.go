@@ -86,6 +86,7 @@ type Server struct {
 	public         map[string]bool
 
 	encodings *encodings
+	answers   sync.Pool // *answer
 	// watchers counts the watches over HTTP.
 	watchers  atomic.Int64
 	deleted   *deletions

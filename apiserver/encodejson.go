@@ -240,6 +240,9 @@ func (p *jsonPlan) append(buf []byte, v reflect.Value) ([]byte, error) {
 		return append(buf, '"'), nil
 	}
 	if !v.CanAddr() {
+		if p.kind == jsonGeneral {
+			return appendGeneral(buf, v) // without an address some types have no form of their own
+		}
 		twin := reflect.New(v.Type()).Elem()
 		twin.Set(v)
 		v = twin

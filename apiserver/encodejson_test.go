@@ -124,3 +124,23 @@ func BenchmarkEncodePod(b *testing.B) {
 		})
 	}
 }
+
+// shy has a form of its own only where it has an address.
+type shy struct{ A string }
+
+func (s *shy) MarshalJSON() ([]byte, error) { return []byte(`"shy"`), nil }
+
+func TestJSONOfValuesWithoutAddress(t *testing.T) {
+	x := &struct {
+		InMap  map[string]shy
+		InList []shy
+		Here   shy
+	}{map[string]shy{"a": {"b"}}, []shy{{"c"}}, shy{"d"}}
+	want, err := json.Marshal(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := (&jsonPlans{}).marshal(x); err != nil || string(got) != string(want) {
+		t.Errorf("%s, %v; want %s", got, err, want)
+	}
+}

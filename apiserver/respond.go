@@ -197,12 +197,12 @@ func (x *exchange) writeObject(code int, o *object) error {
 		return notAcceptable(typeJSON, typeYAML)
 	}
 	if f.view == whole && x.v.version == nil && !f.pretty && f.encoding != asYAML && x.s.watchers.Load() == 0 {
-		a := answers.Get().(*answer)
+		a := x.s.newAnswer()
 		if err := a.wholeOnce(f, x.v, o); err != nil {
 			return err
 		}
 		if send(x.w, x.r, code, f, a.buf) == nil {
-			a.free() // after a failure it may be on its way still
+			x.s.done(a) // after a failure it may be on its way still
 		}
 		return nil
 	}
