@@ -180,8 +180,11 @@ func (d *Daemon) launch(ctx context.Context, previous process) error {
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// A notify socket of proa's own service manager is not containerd's to write to.
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "NOTIFY_SOCKET=") })
+	// A notify socket of proa's own service manager is not containerd's to write to, and the temporary folder of who starts
+	// proa may go with their session, which the daemon outlives: without it no command could be run in a container.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		return strings.HasPrefix(entry, "NOTIFY_SOCKET=") || strings.HasPrefix(entry, "TMPDIR=")
+	})
 	started := time.Now()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start containerd: %w", err)
