@@ -90,7 +90,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		log:       c.Log,
 		history:   c.History,
 		retention: c.Retention,
-		tree:      new(tree),
+		tree:      newTree(),
 		accepted:  make(map[string]acceptance),
 		wake:      make(chan struct{}, 1),
 	}

@@ -10,6 +10,9 @@ import (
 // tree holds the newest version of every key. Copies share nodes until one of them is written to.
 type tree = btree.Map[string, *Version]
 
+// newTree has small nodes: a write copies those on its way, once for every snapshot.
+func newTree() *tree { return btree.NewMap[string, *Version](12) }
+
 type snapshot struct {
 	revision int64
 	tree     *tree

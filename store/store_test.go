@@ -267,6 +267,29 @@ func BenchmarkFollow(b *testing.B) {
 	}
 }
 
+// BenchmarkReplace commits to a large store of which somebody takes a snapshot every time.
+func BenchmarkReplace(b *testing.B) {
+	s, err := store.Open(b.Context(), store.Config{Backend: discard{store.NewMemory()}, Decode: storetest.Decode})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	const keys = 50000
+	key := func(i int) string { return fmt.Sprintf("/pods/ns%d/pod%d", i%100, i) }
+	for i := range keys {
+		s.CommitRelaxed(b.Context(), write(key(i)))
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		w := write(key(i * 7919 % keys))
+		w.Expect = store.Any
+		if _, err := s.CommitRelaxed(b.Context(), w); err != nil {
+			b.Fatal(err)
+		}
+		s.Snapshot()
+	}
+}
+
 func BenchmarkSnapshot(b *testing.B) {
 	s, err := store.Open(b.Context(), store.Config{Backend: discard{store.NewMemory()}, Decode: storetest.Decode})
 	if err != nil {
