@@ -46,6 +46,13 @@ func TestJobDefaults(t *testing.T) {
 	if diff := cmp.Diff(labels, j.Spec.Template.Labels); diff != "" {
 		t.Errorf("labels (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(labels, j.Labels); diff != "" {
+		t.Errorf("labels of the job itself (-want +got):\n%s", diff)
+	}
+	labelled := job(func(j *batchv1.Job) { j.Spec.Template.Labels = map[string]string{"app": "pi"} })
+	if diff := cmp.Diff(map[string]string{"app": "pi"}, labelled.Labels); diff != "" {
+		t.Errorf("labels from the template (-want +got):\n%s", diff)
+	}
 	queue := job(func(j *batchv1.Job) { j.Spec.Parallelism = at[int32](3) })
 	if queue.Spec.Completions != nil {
 		t.Error("a work queue job got completions")

@@ -119,6 +119,9 @@ func generateSelector(job *batchv1.Job) {
 	labels["controller-uid"] = string(job.UID)
 	labels[batchv1.JobNameLabel] = job.Name
 	labels[batchv1.ControllerUidLabel] = string(job.UID)
+	if len(job.Labels) == 0 {
+		job.Labels = maps.Clone(labels) // as the defaults have it for labels that the template came with
+	}
 	if job.Spec.Selector == nil {
 		job.Spec.Selector = &metav1.LabelSelector{}
 	}
