@@ -34,16 +34,24 @@ func TestNode(t *testing.T) {
 			t.Skipf("%s is not installed", program)
 		}
 	}
-	c := start(t)
+	c := start(t, "--nodes", "2")
 	if images := imageArchive(); images != "" {
 		c.proa(t, "image", "load", "--data-dir", c.dir, images)
-		c.images = true
+		c.images = images
 	} else {
 		t.Log("no archive of test images: scripts with [!images] are skipped")
 	}
-	// The scripts of a folder run side by side; a group waits for its own. In the second the server is killed.
-	t.Run("together", func(t *testing.T) { run(t, c, "testdata/node") })
-	t.Run("killed", func(t *testing.T) { run(t, c, "testdata/restart") })
+	// The scripts of a folder run side by side, the folders one after the other.
+	for _, group := range []string{"node", "restart", "nodes", "down"} {
+		t.Run(group, func(t *testing.T) {
+			t.Cleanup(func() {
+				if t.Failed() {
+					c.dump(t)
+				}
+			})
+			run(t, c, "testdata/"+group)
+		})
+	}
 }
 
 // imageArchive is the conformance kit's image archive, or "" when it has not been made.
@@ -65,10 +73,20 @@ func imageArchive() string {
 
 // cluster is a running proa.
 type cluster struct {
-	binary, dir, kubeconfig string
-	port                    int
-	images                  bool
+	binary, base, dir, kubeconfig string
+	port                          int
+	images                        string // archive that every node has loaded, "" for none
+	before                        things // of the machine, for who runs as root
 }
+
+// userKubeconfig is what a user has before proa comes.
+const userKubeconfig = `apiVersion: v1
+kind: Config
+current-context: work
+clusters: [{name: work, cluster: {server: "https://work.example.com"}}]
+users: [{name: me, user: {token: mine}}]
+contexts: [{name: work, context: {cluster: work, user: me, namespace: team}}]
+`
 
 // start builds nothing: the binary is bin/proa, which make builds first.
 func start(t *testing.T, args ...string) *cluster {
@@ -85,7 +103,15 @@ func start(t *testing.T, args ...string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{binary: binary, dir: filepath.Join(base, "d"), kubeconfig: filepath.Join(base, "kubeconfig"), port: freePort(t)}
+	c := &cluster{binary: binary, base: base, dir: filepath.Join(base, "d"), kubeconfig: filepath.Join(base, "kubeconfig"), port: freePort(t)}
+	if err := os.WriteFile(c.kubeconfig, []byte(userKubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		if c.before, err = found(base); err != nil {
+			t.Fatal(err)
+		}
+	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(c.dir, "server.log"))
@@ -96,6 +122,20 @@ func start(t *testing.T, args ...string) *cluster {
 	})
 	c.proa(t, append([]string{"up", "--data-dir", c.dir, "--port", strconv.Itoa(c.port)}, args...)...)
 	return c
+}
+
+// dump logs what a failure may come from.
+func (c *cluster) dump(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for _, what := range []string{"get nodes,pods -A -o wide", "get events -A --sort-by=.metadata.creationTimestamp"} {
+		cmd := exec.CommandContext(ctx, c.binary, append([]string{"kubectl", "--kubeconfig", filepath.Join(c.dir, "admin.kubeconfig")}, strings.Fields(what)...)...)
+		out, err := cmd.CombinedOutput()
+		t.Logf("kubectl %s (%v)\n%s", what, err, tail(out, 12000))
+	}
+	if log, err := os.ReadFile(filepath.Join(c.base, "agent.log")); err == nil {
+		t.Logf("end of the agent's log:\n%s", tail(log, 8000))
+	}
 }
 
 func (c *cluster) proa(t *testing.T, args ...string) {
@@ -142,20 +182,51 @@ func run(t *testing.T, c *cluster, dir string) {
 			env.Setenv("KUBECONFIG", c.kubeconfig)
 			env.Setenv("PROA_DATA_DIR", c.dir)
 			env.Setenv("PORT", strconv.Itoa(c.port))
+			env.Setenv("BASE", c.base)
+			env.Setenv("IMAGES", c.images)
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "images" {
-				return c.images, nil
+				return c.images != "", nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"eventually": eventually,
+			"leftovers":  c.leftovers,
+			"machine":    c.machine,
 		},
 	})
+}
+
+// machine makes a second machine in a network namespace: machine NAME ADDRESS. A cable leads to this one, which routes what
+// is sent to the address. When the script ends, so does what proa runs there in the folder $BASE/NAME.
+func (c *cluster) machine(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: machine NAME ADDRESS")
+	}
+	name, address := args[0], args[1]
+	_ = ts.Exec("ip", "netns", "delete", name) // of a run that was interrupted
+	ts.Check(ts.Exec("ip", "netns", "add", name))
+	ts.Defer(func() {
+		ts.Check(ts.Exec("nsenter", "--net=/run/netns/"+name, c.binary, "down", "--delete", "--data-dir", filepath.Join(c.base, name)))
+		ts.Check(ts.Exec("ip", "netns", "delete", name))
+	})
+	for _, command := range []string{
+		"ip link add cable-" + name + " type veth peer name eth0 netns " + name,
+		"ip link set cable-" + name + " up",
+		"ip route add " + address + "/32 dev cable-" + name,
+		"ip -n " + name + " link set lo up",
+		"ip -n " + name + " link set eth0 up",
+		"ip -n " + name + " address add " + address + "/32 dev eth0",
+		"ip -n " + name + " route add default dev eth0",
+	} {
+		words := strings.Fields(command)
+		ts.Check(ts.Exec(words[0], words[1:]...))
+	}
 }
 
 // eventually runs a command again until its output matches: eventually SECONDS REGEXP COMMAND...
