@@ -163,7 +163,7 @@ func TestNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		go tellSource(l)
+		go answer(l, "")
 		for _, from := range tests {
 			source := netip.MustParsePrefix(from.pods).Addr().Next().String()
 			if got := dial(networks[from.name].config.NetNS, source, pod); got != source {
@@ -280,12 +280,16 @@ func machine(t *testing.T) string {
 	return path
 }
 
-// answer says the same to everybody.
+// answer says the same to everybody, or without a text the address they come from.
 func answer(l net.Listener, text string) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
 			return
+		}
+		if text == "" {
+			host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+			fmt.Fprint(conn, host)
 		}
 		fmt.Fprint(conn, text)
 		conn.Close()
@@ -355,31 +359,18 @@ func TestSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	go tellSource(l)
+	go answer(l, "")
 	there, err := netns.Listen(t.Context(), node, "tcp", "10.89.0.2:8080")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer there.Close()
-	go tellSource(there)
+	go answer(there, "")
 	if got := dial("", "", "10.89.0.2"); got != "192.0.2.2" {
 		t.Errorf("the node sees the machine as %q, want the address of the machine's node", got)
 	}
 	if got := dial(node, "10.89.0.2", "10.244.0.5"); got != "10.89.0.2" {
 		t.Errorf("the pod sees %q, want the node's address", got)
-	}
-}
-
-// tellSource tells everybody the address they come from.
-func tellSource(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
-		fmt.Fprint(conn, host)
-		conn.Close()
 	}
 }
 
@@ -448,10 +439,11 @@ func routeCount(t *testing.T, n *Network) int {
 	return len(list)
 }
 
+// dial returns what answers, or the error. The kernel may take a second until new ports of bridges forward.
 func dial(ns, source, host string) string {
 	var conn net.Conn
 	err := netns.Do(ns, func() (err error) {
-		d := net.Dialer{Timeout: time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
+		d := net.Dialer{Timeout: 3 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}
 		conn, err = d.Dial("tcp", net.JoinHostPort(host, "8080"))
 		return err
 	})

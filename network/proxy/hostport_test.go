@@ -153,6 +153,12 @@ func TestHostPortsInKernel(t *testing.T) {
 			}
 		}
 	}
+	// The kernel may take a second until new ports of bridges forward.
+	for range 10 {
+		if ask(outside, "tcp", "", "192.0.2.10:80") == "a" && ask(node, "tcp", "", "10.244.1.6:8080") == "b" {
+			break
+		}
+	}
 	check(
 		question{"outside", "tcp", "", "192.0.2.10:80", "a"},
 		question{"outside", "udp", "", "192.0.2.10:80", "a"},
