@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 
 	"proa/api"
 	"proa/client"
@@ -62,9 +63,10 @@ func New(c Config) *Client {
 		scheme: scheme,
 		codecs: serializer.NewCodecFactory(scheme),
 		params: runtime.NewParameterCodec(scheme),
-		http: &http.Client{Transport: &http.Transport{
+		// A REST client that is given its transport leaves saying who asks to it.
+		http: &http.Client{Transport: transport.NewUserAgentRoundTripper(c.UserAgent, &http.Transport{
 			TLSClientConfig: c.TLS, ForceAttemptHTTP2: true, Proxy: http.ProxyFromEnvironment,
-		}},
+		})},
 		groups: map[schema.GroupVersion]rest.Interface{},
 	}
 }
@@ -84,7 +86,7 @@ func (c *Client) group(gv schema.GroupVersion) (rest.Interface, error) {
 		path = "/api"
 	}
 	r, err := rest.RESTClientForConfigAndClient(&rest.Config{
-		Host: c.config.Server, APIPath: path, BearerToken: c.config.Token, UserAgent: c.config.UserAgent, QPS: -1,
+		Host: c.config.Server, APIPath: path, BearerToken: c.config.Token, QPS: -1,
 		ContentConfig: rest.ContentConfig{
 			GroupVersion: &gv, NegotiatedSerializer: c.codecs.WithoutConversion(),
 			ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,

@@ -7,6 +7,9 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"proa/api/builtin"
 	"proa/apiserver"
 	"proa/client"
@@ -44,4 +47,19 @@ func serve(t *testing.T) *remote.Client {
 
 func TestContract(t *testing.T) {
 	clienttest.Run(t, func(t *testing.T) client.Interface { return serve(t) })
+}
+
+func TestUserAgent(t *testing.T) {
+	made, err := client.For[*corev1.Namespace](serve(t)).Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range made.ManagedFields {
+		if m.Manager != "test" {
+			t.Errorf("manager is %q, want the client's name", m.Manager)
+		}
+	}
+	if len(made.ManagedFields) == 0 {
+		t.Error("nobody manages the object")
+	}
 }
