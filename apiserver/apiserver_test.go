@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"proa/api/builtin"
@@ -214,6 +215,29 @@ func TestLocal(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// Applying the same again changes nothing, also where the server writes a value in another way, however late it is.
+func TestApplyAgain(t *testing.T) {
+	f := newFixture(t)
+	const quota = "/api/v1/namespaces/default/resourcequotas/q?fieldManager=me"
+	const body = "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec: {hard: {cpu: \"0.5\"}}\n"
+	made := f.want(201, "PATCH", quota, "application/apply-patch+yaml", body)
+	fields := at(made, "metadata", "managedFields").([]any)
+	fields[0].(map[string]any)["time"] = "2001-02-03T04:05:06Z"
+	at(made, "metadata").(map[string]any)["labels"] = map[string]any{"a": "b"}
+	text, err := json.Marshal(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	aged := f.want(200, "PUT", strings.Replace(quota, "=me", "=other", 1), "application/json", string(text))
+	if got := at(at(aged, "metadata", "managedFields").([]any)[0], "time"); got != "2001-02-03T04:05:06Z" {
+		t.Fatalf("the first manager's time is %v", got)
+	}
+	again := f.want(200, "PATCH", quota, "application/apply-patch+yaml", body)
+	if diff := cmp.Diff(at(aged, "metadata"), at(again, "metadata")); diff != "" {
+		t.Errorf("metadata changed (-want +got):\n%s", diff)
 	}
 }
 

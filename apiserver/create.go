@@ -130,7 +130,7 @@ func generateName(prefix string) string {
 	return prefix[:min(len(prefix), 58)] + utilrand.String(5)
 }
 
-// unchanged reports whether an update changes nothing, so that it need not be stored. Status and managed fields come first:
+// unchanged reports whether an update changes nothing but times of managed fields, so that it need not be stored. Status and managed fields come first:
 // they tell most changes.
 func unchanged(l *layout, obj, old api.Object) bool {
 	if !l.sameStatus(obj, old) || !slices.EqualFunc(obj.GetManagedFields(), old.GetManagedFields(), sameManager) {
@@ -144,9 +144,10 @@ func unchanged(l *layout, obj, old api.Object) bool {
 	return apiequality.Semantic.DeepEqual(obj, old)
 }
 
+// sameManager compares all but the times: who applies "0.5" to a stored "500m" again has changed nothing but the time.
 func sameManager(a, b metav1.ManagedFieldsEntry) bool {
 	return a.Manager == b.Manager && a.Operation == b.Operation && a.APIVersion == b.APIVersion && a.Subresource == b.Subresource &&
-		a.FieldsType == b.FieldsType && a.Time.Equal(b.Time) && (a.FieldsV1 == nil) == (b.FieldsV1 == nil) &&
+		a.FieldsType == b.FieldsType && (a.FieldsV1 == nil) == (b.FieldsV1 == nil) &&
 		(a.FieldsV1 == nil || a.FieldsV1.Equal(*b.FieldsV1))
 }
 
