@@ -130,8 +130,8 @@ func generateName(prefix string) string {
 	return prefix[:min(len(prefix), 58)] + utilrand.String(5)
 }
 
-// unchanged reports whether an update changes nothing but times of managed fields, so that it need not be stored. Status and managed fields come first:
-// they tell most changes.
+// unchanged reports whether an update changes nothing but times of managed fields, so that it need not be stored. Status
+// and managed fields come first: they tell most changes.
 func unchanged(l *layout, obj, old api.Object) bool {
 	if !l.sameStatus(obj, old) || !slices.EqualFunc(obj.GetManagedFields(), old.GetManagedFields(), sameManager) {
 		return false
