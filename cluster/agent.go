@@ -70,14 +70,19 @@ func RunAgent(ctx context.Context, c AgentConfig) error {
 		return err
 	}
 	c.Log.Info("joined", "node", c.NodeName, "server", c.Server)
+	certificate := &renewing{ask: func(ctx context.Context, id *identity) (*identity, error) {
+		return id.renew(ctx, c.Server, c.DataDir, c.NodeName, []string{c.NodeAddress.String()})
+	}}
+	certificate.current.Store(id)
 	api := remote.New(remote.Config{
 		Table: builtin.Table(), Server: c.Server, UserAgent: "kubelet", Log: c.Log,
-		TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: id.pool, Certificates: []tls.Certificate{id.cert}},
+		TLS: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: id.pool, GetClientCertificate: certificate.forClient},
 	})
 	g := newGroup(ctx, c.Log)
+	g.start("certificate", func(ctx context.Context) error { return certificate.run(ctx, c.Log, api.Reconnect) })
 	n := &realNode{
 		name: c.NodeName, address: c.NodeAddress, dir: c.DataDir, client: api,
-		certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &id.cert, nil }, authority: id.pool,
+		certificate: certificate.forServer, authority: id.pool,
 		podCIDR: id.PodCIDR, serviceCIDR: id.ServiceCIDR, clusterDNS: id.ClusterDNS, host: c.MachineAddress,
 		runtimeEndpoint: c.RuntimeEndpoint, log: c.Log,
 	}

@@ -29,6 +29,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"proa/apiserver/authn"
 	"proa/internal/pki"
 )
 
@@ -55,6 +56,12 @@ type joinResponse struct {
 	ServiceCIDR netip.Prefix `json:"serviceCIDR"`
 }
 
+// A node is this user, of this group.
+const (
+	nodeUser   = "system:node:"
+	nodesGroup = "system:nodes"
+)
+
 // joinSecret reads the cluster's join secret, or makes it.
 func joinSecret(dir string) (string, error) {
 	file := filepath.Join(dir, "join.secret")
@@ -73,11 +80,14 @@ func joinSecret(dir string) (string, error) {
 	return text, os.WriteFile(file, []byte(text+"\n"), 0o600)
 }
 
-// joinHandler answers machines that know the secret. nodes finds a Node by its name.
+// joinHandler answers machines that know the secret, and nodes that ask for a new certificate with the one they have. nodes
+// finds a Node by its name.
 func joinHandler(config Config, ca *pki.Authority, secret string, nodes func(ctx context.Context, name string) (*corev1.Node, error)) http.Handler {
+	certificates := authn.NewCertificate(ca.Pool())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if subtle.ConstantTimeCompare([]byte(given), []byte(secret)) != 1 {
+		known, _ := certificates.Authenticate(r) // a bad certificate is none
+		if subtle.ConstantTimeCompare([]byte(given), []byte(secret)) != 1 && known == nil {
 			http.Error(w, "the join token is not this cluster's; see it with: proa token", http.StatusUnauthorized)
 			return
 		}
@@ -88,6 +98,10 @@ func joinHandler(config Config, ca *pki.Authority, secret string, nodes func(ctx
 		var req joinRequest
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<16)).Decode(&req); err != nil {
 			http.Error(w, "read request: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		if known != nil && (known.Name != nodeUser+req.Name || !slices.Contains(known.Groups, nodesGroup)) {
+			http.Error(w, known.Name+" may not have the certificate of node "+req.Name, http.StatusForbidden)
 			return
 		}
 		if problems := validation.IsDNS1123Subdomain(req.Name); len(problems) > 0 {
@@ -149,7 +163,7 @@ func otherOwner(node *corev1.Node, addresses []string) string {
 
 func nodeLeaf(name string, addresses []string) pki.Leaf {
 	return pki.Leaf{
-		CommonName: "system:node:" + name, Organizations: []string{"system:nodes"},
+		CommonName: nodeUser + name, Organizations: []string{nodesGroup},
 		Hosts: append([]string{name}, addresses...),
 	}
 }
@@ -157,6 +171,9 @@ func nodeLeaf(name string, addresses []string) pki.Leaf {
 // identity is what a joined node knows.
 type identity struct {
 	joinResponse
+	// Key is the PEM form of the node's private key.
+	Key string `json:"key"`
+
 	cert tls.Certificate
 	pool *x509.CertPool
 }
@@ -185,7 +202,7 @@ func join(ctx context.Context, server, token, dir, name string, addresses []stri
 	prefix, rest, _ := strings.Cut(token, ".")
 	hash, secret, ok := strings.Cut(rest, ".")
 	id, err := loadIdentity(dir)
-	if err == nil && id.cert.Leaf.Subject.CommonName == "system:node:"+name &&
+	if err == nil && id.cert.Leaf.Subject.CommonName == nodeUser+name &&
 		time.Until(id.cert.Leaf.NotAfter) > pki.LeafLifetime/3 && id.covers(addresses) && (token == "" || id.trusts(hash)) {
 		return id, nil
 	}
@@ -195,6 +212,19 @@ func join(ctx context.Context, server, token, dir, name string, addresses []stri
 	case prefix != tokenPrefix || !ok:
 		return nil, errors.New("the token is not a proa join token; on the server, run: proa token")
 	}
+	header := http.Header{"Authorization": {"Bearer " + secret}}
+	return admitted(ctx, &http.Client{Transport: pinned(hash), Timeout: 30 * time.Second}, header, server, dir, name, addresses)
+}
+
+// renew asks server for another certificate with the one that the node has.
+func (id *identity) renew(ctx context.Context, server, dir, name string, addresses []string) (*identity, error) {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: id.pool, Certificates: []tls.Certificate{id.cert}}}
+	defer transport.CloseIdleConnections()
+	return admitted(ctx, &http.Client{Transport: transport, Timeout: 30 * time.Second}, http.Header{}, server, dir, name, addresses)
+}
+
+// admitted has a certificate made for a new key, and keeps both.
+func admitted(ctx context.Context, c *http.Client, header http.Header, server, dir, name string, addresses []string) (*identity, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -211,8 +241,8 @@ func join(ctx context.Context, server, token, dir, name string, addresses []stri
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+secret)
-	res, err := (&http.Client{Transport: pinned(hash), Timeout: 30 * time.Second}).Do(req)
+	req.Header = header
+	res, err := c.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s to join: %w", server, err)
 	}
@@ -228,13 +258,14 @@ func join(ctx context.Context, server, token, dir, name string, addresses []stri
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(
-		os.WriteFile(filepath.Join(dir, "node.key"), keyPEM, 0o600),
-		os.WriteFile(filepath.Join(dir, "node.json"), answer, 0o600),
-	); err != nil {
-		return nil, err
+	id := &identity{Key: string(keyPEM)}
+	if err := json.Unmarshal(answer, &id.joinResponse); err != nil {
+		return nil, fmt.Errorf("%s answered: %w", server, err)
 	}
-	return loadIdentity(dir)
+	if err := id.complete(); err != nil {
+		return nil, fmt.Errorf("%s answered: %w", server, err)
+	}
+	return id, id.save(dir)
 }
 
 // pinned trusts a server whose chain holds the authority with the hash.
@@ -259,26 +290,42 @@ func pinned(hash string) http.RoundTripper {
 	}}
 }
 
+const identityFile = "node.json"
+
 func loadIdentity(dir string) (*identity, error) {
-	data, err := os.ReadFile(filepath.Join(dir, "node.json"))
+	data, err := os.ReadFile(filepath.Join(dir, identityFile))
 	if err != nil {
 		return nil, err
 	}
-	id := &identity{pool: x509.NewCertPool()}
-	if err := json.Unmarshal(data, &id.joinResponse); err != nil {
+	id := &identity{}
+	if err := json.Unmarshal(data, id); err != nil {
 		return nil, err
 	}
-	key, err := os.ReadFile(filepath.Join(dir, "node.key"))
+	return id, id.complete()
+}
+
+// complete makes what follows from the PEM texts.
+func (id *identity) complete() (err error) {
+	if id.cert, err = tls.X509KeyPair([]byte(id.Certificate), []byte(id.Key)); err != nil {
+		return err
+	}
+	if id.pool = x509.NewCertPool(); !id.pool.AppendCertsFromPEM([]byte(id.Authority)) {
+		return errors.New("no authority")
+	}
+	return nil
+}
+
+// save replaces the file as a whole: a node that ends meanwhile has one identity or the other.
+func (id *identity) save(dir string) error {
+	data, err := json.Marshal(id)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if id.cert, err = tls.X509KeyPair([]byte(id.Certificate), key); err != nil {
-		return nil, err
+	file := filepath.Join(dir, identityFile)
+	if err := os.WriteFile(file+".new", data, 0o600); err != nil {
+		return err
 	}
-	if !id.pool.AppendCertsFromPEM([]byte(id.Authority)) {
-		return nil, errors.New("node.json holds no authority")
-	}
-	return id, nil
+	return os.Rename(file+".new", file)
 }
 
 // trusts reports whether the authority is the one with the hash.

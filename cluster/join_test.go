@@ -3,11 +3,14 @@ package cluster
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,7 +37,7 @@ func joinServer(t *testing.T, ca *pki.Authority, lifetime time.Duration) *httpte
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}}
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server
@@ -110,6 +113,80 @@ func TestJoinRefusals(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestRenew(t *testing.T) {
+	ca, err := pki.NewAuthority("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, dir, addresses := joinServer(t, ca, 0), t.TempDir(), []string{"10.0.0.7"}
+	id, err := join(t.Context(), server.URL, strings.Join([]string{tokenPrefix, ca.Hash(), "secret"}, "."), dir, "n1", addresses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	newer, err := id.renew(t.Context(), server.URL, dir, "n1", addresses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := loadIdentity(dir); err != nil || kept.Certificate != newer.Certificate || newer.Certificate == id.Certificate {
+		t.Errorf("the new certificate is not kept: %v", err)
+	}
+	if _, err := id.renew(t.Context(), server.URL, dir, "n2", addresses); err == nil || !strings.Contains(err.Error(), "system:node:n1 may not have the certificate of node n2") {
+		t.Errorf("one node asks for another's: %v", err)
+	}
+	if id.cert, err = ca.Issue(pki.Leaf{CommonName: "system:node:n1", Organizations: []string{"dev"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := id.renew(t.Context(), server.URL, dir, "n1", addresses); err == nil {
+		t.Error("a user called like a node has the node's certificate")
+	}
+	stranger, err := pki.NewAuthority("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id.cert, err = stranger.Issue(nodeLeaf("n1", addresses)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := id.renew(t.Context(), server.URL, dir, "n1", addresses); err == nil {
+		t.Error("a certificate of another authority is renewed")
+	}
+}
+
+// TestRenewing checks when a node asks, and that it goes on asking.
+func TestRenewing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca, err := pki.NewAuthority("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		issue := func() *identity {
+			cert, err := ca.Issue(pki.Leaf{CommonName: "n", Lifetime: 90 * 24 * time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &identity{cert: cert}
+		}
+		start := time.Now()
+		var asked []time.Duration
+		renewed := 0
+		r := &renewing{ask: func(context.Context, *identity) (*identity, error) {
+			asked = append(asked, time.Since(start).Round(time.Hour))
+			if len(asked) == 1 {
+				return nil, errors.New("the server is away")
+			}
+			return issue(), nil
+		}}
+		r.current.Store(issue())
+		ctx, cancel := context.WithTimeout(t.Context(), 130*24*time.Hour)
+		defer cancel()
+		if err := r.run(ctx, slog.New(slog.DiscardHandler), func() { renewed++ }); err != nil {
+			t.Fatal(err)
+		}
+		if want := []time.Duration{60 * 24 * time.Hour, 60 * 24 * time.Hour, 120 * 24 * time.Hour}; !slices.Equal(asked, want) || renewed != 2 {
+			t.Errorf("asked after %v, renewed %d times; want %v, 2", asked, renewed, want)
+		}
+	})
 }
 
 func TestServerURL(t *testing.T) {

@@ -93,12 +93,8 @@ func printAgent(ctx context.Context, dir string, s *State, out io.Writer) error 
 	if err != nil {
 		return fmt.Errorf("the agent (process %d) has not joined %s yet: %w", s.PID, s.Server, err)
 	}
-	key, err := os.ReadFile(filepath.Join(dir, "node.key"))
-	if err != nil {
-		return err
-	}
 	c, err := kubernetes.NewForConfig(&rest.Config{Host: s.Server, Timeout: 10 * time.Second, TLSClientConfig: rest.TLSClientConfig{
-		CAData: []byte(id.Authority), CertData: []byte(id.Certificate), KeyData: key,
+		CAData: []byte(id.Authority), CertData: []byte(id.Certificate), KeyData: []byte(id.Key),
 	}})
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -45,6 +46,8 @@ type Client struct {
 	codecs serializer.CodecFactory
 	params runtime.ParameterCodec
 	http   *http.Client
+	// connections carry new requests.
+	connections atomic.Pointer[http.Transport]
 
 	mu     sync.Mutex
 	groups map[schema.GroupVersion]rest.Interface
@@ -58,17 +61,33 @@ func New(c Config) *Client {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	scheme := api.NewScheme(c.Table)
-	return &Client{
+	out := &Client{
 		config: c,
 		scheme: scheme,
 		codecs: serializer.NewCodecFactory(scheme),
 		params: runtime.NewParameterCodec(scheme),
-		// A REST client that is given its transport leaves saying who asks to it.
-		http: &http.Client{Transport: transport.NewUserAgentRoundTripper(c.UserAgent, &http.Transport{
-			TLSClientConfig: c.TLS, ForceAttemptHTTP2: true, Proxy: http.ProxyFromEnvironment,
-		})},
 		groups: map[schema.GroupVersion]rest.Interface{},
 	}
+	out.Reconnect()
+	// A REST client that is given its transport leaves saying who asks to it.
+	out.http = &http.Client{Transport: transport.NewUserAgentRoundTripper(c.UserAgent, newest{&out.connections})}
+	return out
+}
+
+// Reconnect makes new requests use new connections, which show the certificate of now. Those under way go on.
+func (c *Client) Reconnect() {
+	old := c.connections.Swap(&http.Transport{TLSClientConfig: c.config.TLS, ForceAttemptHTTP2: true, Proxy: http.ProxyFromEnvironment})
+	if old != nil {
+		old.CloseIdleConnections()
+	}
+}
+
+type newest struct {
+	transport *atomic.Pointer[http.Transport]
+}
+
+func (n newest) RoundTrip(r *http.Request) (*http.Response, error) {
+	return n.transport.Load().RoundTrip(r)
 }
 
 // Table of the kinds.
