@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"proa/apiserver/authn"
+	"proa/apiserver/request"
 	"proa/internal/pki"
 )
 
@@ -55,12 +56,6 @@ type joinResponse struct {
 	PodCIDR     netip.Prefix `json:"podCIDR"`
 	ServiceCIDR netip.Prefix `json:"serviceCIDR"`
 }
-
-// A node is this user, of this group.
-const (
-	nodeUser   = "system:node:"
-	nodesGroup = "system:nodes"
-)
 
 // joinSecret reads the cluster's join secret, or makes it.
 func joinSecret(dir string) (string, error) {
@@ -100,7 +95,7 @@ func joinHandler(config Config, ca *pki.Authority, secret string, nodes func(ctx
 			http.Error(w, "read request: "+err.Error(), http.StatusBadRequest)
 			return
 		}
-		if known != nil && (known.Name != nodeUser+req.Name || !slices.Contains(known.Groups, nodesGroup)) {
+		if known != nil && (known.Name != request.NodeUserPrefix+req.Name || !slices.Contains(known.Groups, request.Nodes)) {
 			http.Error(w, known.Name+" may not have the certificate of node "+req.Name, http.StatusForbidden)
 			return
 		}
@@ -163,7 +158,7 @@ func otherOwner(node *corev1.Node, addresses []string) string {
 
 func nodeLeaf(name string, addresses []string) pki.Leaf {
 	return pki.Leaf{
-		CommonName: nodeUser + name, Organizations: []string{nodesGroup},
+		CommonName: request.NodeUserPrefix + name, Organizations: []string{request.Nodes},
 		Hosts: append([]string{name}, addresses...),
 	}
 }
@@ -202,7 +197,7 @@ func join(ctx context.Context, server, token, dir, name string, addresses []stri
 	prefix, rest, _ := strings.Cut(token, ".")
 	hash, secret, ok := strings.Cut(rest, ".")
 	id, err := loadIdentity(dir)
-	if err == nil && id.cert.Leaf.Subject.CommonName == nodeUser+name &&
+	if err == nil && id.cert.Leaf.Subject.CommonName == request.NodeUserPrefix+name &&
 		time.Until(id.cert.Leaf.NotAfter) > pki.LeafLifetime/3 && id.covers(addresses) && (token == "" || id.trusts(hash)) {
 		return id, nil
 	}

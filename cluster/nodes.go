@@ -14,15 +14,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"proa/apiserver/request"
 	"proa/client"
-	"proa/client/events"
 	"proa/internal/netns"
 	"proa/network/podnet"
-	"proa/node"
-	"proa/node/simulated"
 )
 
 // Nodes beyond the first live in network namespaces that a bridge connects with the machine.
@@ -189,29 +185,3 @@ func stopExtra(ctx context.Context, dir, name string) error {
 }
 
 func cleanBridge() error { return podnet.DeleteHostBridge(hostBridge) }
-
-// startHollow starts the simulated nodes: the usual agent on a runtime that only pretends.
-func (s *server) startHollow() error {
-	capacity := corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("128Gi"),
-		corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceEphemeralStorage: resource.MustParse("500Gi"),
-	}
-	recorder := events.New(s.api.Client(&request.User{Name: "system:apiserver", Groups: []string{request.Masters}}, "kubelet"), s.log, "kubelet", "")
-	s.group.start("events of hollow nodes", recorder.Run)
-	for i := range s.config.HollowNodes {
-		name := fmt.Sprintf("hollow-%d", i)
-		// Each brings a range of addresses along, so that they take none of the cluster's: nobody routes to them.
-		pods := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, byte(64 + i>>8), byte(i), 0}), 24)
-		agent, err := node.New(node.Config{
-			Name: name, Client: s.nodeClient(name), Runtime: simulated.New(simulated.Config{PodCIDRs: []netip.Prefix{pods}}),
-			Log: s.log.With("node", name), Events: recorder, Capacity: capacity,
-			Addresses: []netip.Addr{nth(pods, 1)}, OwnPodCIDRs: []netip.Prefix{pods}, ClusterDNS: []netip.Addr{clusterDNS(s.config)},
-			Labels: map[string]string{"proa.dev/hollow": "true"},
-		})
-		if err != nil {
-			return err
-		}
-		s.group.start("node "+name, agent.Run)
-	}
-	return nil
-}

@@ -252,7 +252,7 @@ func (s *server) newAPI(st *store.Store) error {
 		},
 		Connect: connect.New(connect.Config{Client: late, NodeTLS: &tls.Config{
 			MinVersion: tls.VersionTLS13, RootCAs: s.ca.Pool(), GetClientCertificate: toNode.ForClient,
-		}}),
+		}, Dial: dialReal}),
 		Handlers:    handlers,
 		PublicPaths: []string{joinPath},
 		ServiceCIDR: s.config.ServiceCIDR,

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"proa/api/builtin"
 	"proa/client"
@@ -88,6 +89,29 @@ func TestStatusWrites(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestHollow checks that a hollow node asks nobody: what answers at a hollow pod's address is somebody else.
+func TestHollow(t *testing.T) {
+	inWorld(t, simulated.Config{}, func(w *world) {
+		w.stop()
+		w.start(func(c *node.Config) { c.Hollow = true })
+		at := func(action corev1.ProbeHandler) *corev1.Probe {
+			return &corev1.Probe{ProbeHandler: action, PeriodSeconds: 1, TimeoutSeconds: 1, SuccessThreshold: 1, FailureThreshold: 1}
+		}
+		port := intstr.FromInt32(1) // where nothing listens
+		w.run(newPod("p", first(func(c *corev1.Container) {
+			c.StartupProbe = at(corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Host: "127.0.0.1", Port: port}})
+			c.ReadinessProbe = at(corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "127.0.0.1", Path: "/", Port: port, Scheme: corev1.URISchemeHTTP}})
+			c.LivenessProbe = at(corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 1}})
+			c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Host: "127.0.0.1", Port: port, Scheme: corev1.URISchemeHTTP}}}
+		})))
+		w.after(5 * time.Second)
+		w.wantCondition("p", corev1.PodReady, corev1.ConditionTrue, "")
+		if s := w.container("p", "c"); s.RestartCount != 0 || len(w.events("Unhealthy"))+len(w.events("FailedPostStartHook")) > 0 {
+			t.Errorf("container is %+v, events %q", s, w.events("Unhealthy"))
+		}
+	})
 }
 
 // BenchmarkHollow reports what an idle hollow node costs, and a pod on it.

@@ -25,6 +25,8 @@ func (n *Node) runHook(ctx context.Context, api *corev1.Pod, c *corev1.Container
 			err = fmt.Errorf("command '%s' exited with %d: %s", strings.Join(h.Exec.Command, " "), code, stderr)
 		}
 		return string(stdout) + string(stderr), err
+	case h.HTTPGet != nil && n.Hollow:
+		return "", nil
 	case h.HTTPGet != nil:
 		target, header, host, err := httpTarget(c, h.HTTPGet, ips)
 		if err != nil {

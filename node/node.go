@@ -83,6 +83,8 @@ type Config struct {
 	Workers int
 	// OwnPodCIDRs are ranges of pod addresses that the node brings along; without them the cluster gives it some.
 	OwnPodCIDRs []netip.Prefix
+	// Hollow says that nothing listens in the pods: network probes and hooks succeed without a packet.
+	Hollow bool
 	// PodCIDRs is told of the node's ranges of pod addresses once the API has given it some; optional.
 	PodCIDRs func([]netip.Prefix)
 	// SkipRegistration leaves the node object and the lease to somebody else.

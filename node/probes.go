@@ -255,6 +255,8 @@ func (n *Node) ask(ctx context.Context, id string, c *corev1.Container, spec *co
 			return output, exitError(code)
 		}
 		return output, nil
+	case n.Hollow:
+		return "", nil
 	case spec.HTTPGet != nil:
 		target, header, host, err := httpTarget(c, spec.HTTPGet, ips)
 		if err != nil {
