@@ -17,6 +17,8 @@ import (
 const (
 	keepDecided = time.Hour
 	keepPending = 24 * time.Hour
+	// keepYoung is how long every request is kept, however old its certificate may be: who made it is still at work.
+	keepYoung = 10 * time.Minute
 )
 
 // certificateCleaner removes requests that nobody needs any more.
@@ -69,6 +71,9 @@ func uselessFrom(csr *certificatesv1.CertificateSigningRequest) time.Time {
 		if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
 			earlier(certificate.NotAfter)
 		}
+	}
+	if young := csr.CreationTimestamp.Add(keepYoung); until.Before(young) {
+		return young
 	}
 	return until
 }

@@ -83,7 +83,8 @@ func TestCertificateCleaner(t *testing.T) {
 			"failed":   {certificatesv1.CertificateFailed, 0, time.Hour},
 			"approved": {certificatesv1.CertificateApproved, 0, 24 * time.Hour},
 			"issued":   {certificatesv1.CertificateApproved, 24 * time.Hour, time.Hour},
-			"expired":  {certificatesv1.CertificateApproved, time.Minute, time.Minute},
+			"expired":  {certificatesv1.CertificateApproved, 30 * time.Minute, 30 * time.Minute},
+			"old":      {certificatesv1.CertificateApproved, time.Minute, 10 * time.Minute},
 		} {
 			csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Now()}}
 			if test.decision != "" {
