@@ -59,7 +59,7 @@ func RunAgent(ctx context.Context, c AgentConfig) error {
 	}
 	defer lock.Close()
 	if _, err := os.Stat(filepath.Join(c.DataDir, "pki")); err == nil {
-		return fmt.Errorf("%s holds a cluster of its own; choose another --data-dir, or give the cluster up with: proa down --delete", c.DataDir)
+		return fmt.Errorf("%s holds a cluster of its own; choose another --data-dir, or give the cluster up with: %s", c.DataDir, command(c.DataDir, "down --delete"))
 	}
 	state := &State{PID: os.Getpid(), Started: time.Now(), Server: c.Server, Nodes: []string{c.NodeName}, Agent: true}
 	if err := state.save(c.DataDir); err != nil {

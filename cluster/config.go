@@ -31,7 +31,7 @@ type Config struct {
 	Nodes int
 	// HollowNodes is the number of simulated nodes.
 	HollowNodes int
-	// Listen is the address of the API. Default: port 6443 of loopback and, with nodes, of the node's address.
+	// Port of the API. Default: 6443 of loopback and, with nodes, of the node's address.
 	Port int
 	// NodeName of this machine. Default: the host name.
 	NodeName string
@@ -61,15 +61,18 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	if c.Nodes < 0 || c.Nodes > 50 || c.HollowNodes < 0 || c.HollowNodes > 10000 {
-		return c, errors.New("at most 50 nodes and 10000 hollow nodes are possible on one machine")
+		return c, errors.New("one machine has 0 to 50 nodes (--nodes) and 0 to 10000 hollow nodes (--hollow-nodes)")
 	}
 	if c.NoNode && c.Nodes > 0 {
-		return c, errors.New("nodes and no-node contradict each other")
+		return c, errors.New("--nodes and --no-node contradict each other")
 	}
 	if !c.NoNode && os.Geteuid() != 0 {
 		return c, errors.New("running containers needs root; run as root, or without a node (--no-node)")
 	}
 	c.Port = cmp.Or(c.Port, 6443)
+	if c.Port < 1 || c.Port > 65535 {
+		return c, fmt.Errorf("--port %d: use a port from 1 to 65535", c.Port)
+	}
 	if c.NodeName == "" {
 		name, err := os.Hostname()
 		if err != nil {

@@ -61,11 +61,11 @@ func nodeDir(dir, name string) string { return filepath.Join(dir, "nodes", name)
 func cgroupRoot(name string) string { return "/proa/" + name }
 
 // nodeName is the name of this machine's i-th node.
-func (s *server) nodeName(i int) string {
+func (c Config) nodeName(i int) string {
 	if i == 0 {
-		return s.config.NodeName
+		return c.NodeName
 	}
-	return fmt.Sprintf("%s-%d", s.config.NodeName, i+1)
+	return fmt.Sprintf("%s-%d", c.NodeName, i+1)
 }
 
 // start brings the node up: runtime, agent, its API, and the network. The parts belong to g.

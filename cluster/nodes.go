@@ -44,7 +44,7 @@ func (s *server) startNodes(c client.Interface, progress func(string)) error {
 	if s.config.NoNode {
 		return nil
 	}
-	name := s.nodeName(0)
+	name := s.config.nodeName(0)
 	cert := s.ca.Renewing(nodeLeaf(name, []string{s.config.NodeAddress.String()}))
 	first := &realNode{
 		name: name, address: s.config.NodeAddress, dir: nodeDir(s.config.DataDir, name), client: s.nodeClient(name),
@@ -56,14 +56,14 @@ func (s *server) startNodes(c client.Interface, progress func(string)) error {
 	}
 	for i := 1; i < s.config.Nodes; i++ {
 		if err := s.startExtra(i); err != nil {
-			return fmt.Errorf("start node %s: %w", s.nodeName(i), err)
+			return fmt.Errorf("start node %s: %w", s.config.nodeName(i), err)
 		}
 	}
 	for i := range s.config.Nodes {
-		if err := waitNode(s.group.ctx, c, s.nodeName(i)); err != nil {
+		if err := waitNode(s.group.ctx, c, s.config.nodeName(i)); err != nil {
 			return err
 		}
-		progress("node " + s.nodeName(i) + " ready")
+		progress("node " + s.config.nodeName(i) + " ready")
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func waitNode(ctx context.Context, c client.Interface, name string) error {
 // startExtra starts a further node of this machine: an agent of its own in namespaces of its own, which outlives this
 // process like the containers do.
 func (s *server) startExtra(i int) error {
-	name := s.nodeName(i)
+	name := s.config.nodeName(i)
 	dir := nodeDir(s.config.DataDir, name)
 	if _, err := Running(dir); err == nil {
 		return nil // it ran on while the server was away
@@ -145,7 +145,10 @@ func (s *server) startExtra(i int) error {
 	return nil
 }
 
-// dropNodes removes the extra nodes that the cluster had before and is to have no longer.
+// keeps reports whether this machine's i-th node is to have the name that it had before.
+func (c Config) keeps(i int, name string) bool { return i < c.Nodes && c.nodeName(i) == name }
+
+// dropNodes removes the nodes that the cluster had before and is to have no longer: their state is about to be forgotten.
 func dropNodes(ctx context.Context, config Config) error {
 	before, err := loadState(config.DataDir)
 	switch {
@@ -154,13 +157,20 @@ func dropNodes(ctx context.Context, config Config) error {
 	case err != nil:
 		return err
 	case before.Agent:
-		return fmt.Errorf("%s is that of a node of %s; choose another --data-dir, or give the node up with: proa down --delete", config.DataDir, before.Server)
+		if _, err := os.Stat(filepath.Join(config.DataDir, identityFile)); errors.Is(err, os.ErrNotExist) {
+			return nil // it never joined
+		}
+		return fmt.Errorf("%s is that of a node of %s; choose another --data-dir, or give the node up with: %s", config.DataDir, before.Server, command(config.DataDir, "down --delete"))
 	}
 	var errs []error
 	for i, name := range before.Nodes {
-		if i > 0 && i >= config.Nodes {
-			errs = append(errs, stopExtra(ctx, config.DataDir, name), cleanNode(ctx, nodeDir(config.DataDir, name), name, true))
+		if config.keeps(i, name) {
+			continue
 		}
+		if i > 0 {
+			errs = append(errs, stopExtra(ctx, config.DataDir, name))
+		}
+		errs = append(errs, cleanNode(ctx, nodeDir(config.DataDir, name), name, i > 0))
 	}
 	return errors.Join(errs...)
 }

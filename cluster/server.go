@@ -130,7 +130,7 @@ func (s *server) start(st *store.Store, progress func(string)) error {
 	if !s.config.NoNode {
 		state.NodeAddress = s.config.NodeAddress.String()
 		for i := range s.config.Nodes {
-			state.Nodes = append(state.Nodes, s.nodeName(i))
+			state.Nodes = append(state.Nodes, s.config.nodeName(i))
 		}
 	}
 	if err := state.save(s.config.DataDir); err != nil {

@@ -36,20 +36,28 @@ func (s *State) nodeDir(dir, name string) string {
 }
 
 // ErrNotRunning says that no server uses the data directory.
-var ErrNotRunning = errors.New("proa is not running; start it with: proa up")
+var ErrNotRunning = errors.New("proa is not running")
+
+// command is the line by which a user runs a proa command on the cluster in dir.
+func command(dir, name string) string {
+	if abs, err := filepath.Abs(dir); err == nil && abs != DefaultDataDir() {
+		return "proa " + name + " --data-dir " + dir
+	}
+	return "proa " + name
+}
 
 // Running returns the state of the server that uses dir, or ErrNotRunning.
 func Running(dir string) (*State, error) {
 	lock, err := os.Open(filepath.Join(dir, "lock"))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, ErrNotRunning
+		return nil, fmt.Errorf("%w; start it with: %s", ErrNotRunning, command(dir, "up"))
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Close()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
-		return nil, ErrNotRunning
+		return nil, fmt.Errorf("%w; start it with: %s", ErrNotRunning, command(dir, "up"))
 	}
 	return loadState(dir)
 }
@@ -90,7 +98,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		owner, _ := os.ReadFile(lock.Name())
 		lock.Close()
-		return nil, fmt.Errorf("%s is in use by process %s; stop it with: proa down", dir, strings.TrimSpace(string(owner)))
+		return nil, fmt.Errorf("%s is in use by process %s; stop it with: %s", dir, strings.TrimSpace(string(owner)), command(dir, "down"))
 	}
 	if err := lock.Truncate(0); err != nil {
 		return nil, errors.Join(err, lock.Close())

@@ -144,7 +144,7 @@ func JoinCommand(dir, token string) string {
 func Token(dir string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "pki", "join.secret"))
 	if errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("%s holds no cluster; start one with: proa up", dir)
+		return "", fmt.Errorf("%s holds no cluster; start one with: %s", dir, command(dir, "up"))
 	}
 	if err != nil {
 		return "", err
@@ -180,7 +180,7 @@ func LoadImages(ctx context.Context, dir string, archives []string, out io.Write
 // RepairStore saves what can be saved of a damaged store.
 func RepairStore(ctx context.Context, dir string, out io.Writer) error {
 	if _, err := Running(dir); !errors.Is(err, ErrNotRunning) {
-		return errors.Join(errors.New("stop the server first: proa down"), err)
+		return errors.Join(errors.New("stop the server first: "+command(dir, "down")), err)
 	}
 	report, err := embedded.Repair(filepath.Join(dir, "store"), embedded.Options{})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,7 +24,7 @@ const progressEnv = "PROA_PROGRESS_FD"
 type UpOptions struct {
 	// DataDir of the cluster.
 	DataDir string
-	// ServerArgs are the arguments of the server process, "server" first.
+	// ServerArgs are the arguments of the server process, "server" first, without the data directory.
 	ServerArgs []string
 	// NoKubeconfig leaves the user's kubeconfig alone.
 	NoKubeconfig bool
@@ -34,13 +35,19 @@ type UpOptions struct {
 // Up starts a server in the background, unless one is running, and waits until it is ready. It returns the server's state
 // and whether it was running before.
 func Up(ctx context.Context, o UpOptions) (s *State, found bool, err error) {
+	if o.DataDir, err = filepath.Abs(o.DataDir); err != nil {
+		return nil, false, err
+	}
 	s, err = Running(o.DataDir)
 	switch {
 	case err == nil && s.Agent:
-		return nil, false, fmt.Errorf("this machine is a node of %s already (process %d); stop it with: proa down", s.Server, s.PID)
+		return nil, false, fmt.Errorf("this machine is a node of %s already (process %d); stop it with: %s", s.Server, s.PID, command(o.DataDir, "down"))
 	case err == nil:
 		found = true
 		fmt.Fprintf(o.Out, "proa is already running: %s (process %d, since %s)\n", s.Server, s.PID, s.Started.Local().Format(time.DateTime))
+		if len(o.ServerArgs) > 1 {
+			fmt.Fprintf(o.Out, "it keeps the settings it was started with; for others: %s, then proa up again\n", command(o.DataDir, "down"))
+		}
 	case errors.Is(err, ErrNotRunning):
 		if s, err = startServer(ctx, o); err != nil {
 			return nil, false, err
@@ -83,7 +90,7 @@ func startServer(ctx context.Context, o UpOptions) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, o.ServerArgs...)
+	cmd := exec.Command(self, append(slices.Clone(o.ServerArgs), "--data-dir="+o.DataDir)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{write}
 	cmd.Env = append(os.Environ(), progressEnv+"=3")
@@ -109,7 +116,7 @@ func startServer(ctx context.Context, o UpOptions) (*State, error) {
 		case line, ok := <-lines:
 			if !ok {
 				err := cmd.Wait()
-				return nil, fmt.Errorf("the server ended (%w): %s", err, lastError(logFile, offset))
+				return nil, serverError(err, logFile, offset)
 			}
 			fmt.Fprintf(o.Out, "%6.2fs  %s\n", time.Since(start).Seconds(), line)
 			if line == "ready" {
@@ -122,14 +129,18 @@ func startServer(ctx context.Context, o UpOptions) (*State, error) {
 	}
 }
 
-// lastError is the last line the server logged since offset.
-func lastError(file string, offset int64) string {
+// serverError says why a server ended with status: by its last word, which is the last line of its log since offset.
+func serverError(status error, file string, offset int64) error {
 	data, err := os.ReadFile(file)
 	if err != nil || int64(len(data)) <= offset {
-		return "it logged nothing"
+		return fmt.Errorf("the server ended (%w) and logged nothing", status)
 	}
 	lines := strings.Split(strings.TrimSpace(string(data[offset:])), "\n")
-	return lines[len(lines)-1]
+	last := lines[len(lines)-1]
+	if reason, ok := strings.CutPrefix(last, "proa: "); ok {
+		return errors.New(reason)
+	}
+	return fmt.Errorf("the server ended (%w), see %s: %s", status, file, last)
 }
 
 // progressWriter returns the function by which a server tells its parent how far it is; without a parent it does nothing.

@@ -14,7 +14,7 @@ func demoCommand() *cobra.Command {
 		Use:    "demo",
 		Short:  "Serve the demo web page",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := net.Listen("tcp", ":8080")
 			if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -14,13 +15,18 @@ func imageCommand() *cobra.Command {
 		Use:     "load ARCHIVE...",
 		Short:   "Load image archives (docker save, OCI) into every node of this machine",
 		Example: "  docker save web:1 -o web.tar && proa image load web.tar",
-		Args:    cobra.MinimumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("name at least one image archive" + seeHelp(cmd))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return cluster.LoadImages(cmd.Context(), dir, args, cmd.OutOrStdout())
 		},
 	}
 	load.Flags().StringVar(&dir, "data-dir", cluster.DefaultDataDir(), "where the cluster lives")
-	cmd := &cobra.Command{Use: "image", Short: "Handle container images"}
+	cmd := parent(&cobra.Command{Use: "image", Short: "Handle container images"})
 	cmd.AddCommand(load)
 	return cmd
 }
@@ -29,7 +35,7 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "proa %s (Kubernetes %s)\n", cluster.Version, cluster.KubernetesVersion)
 			return err
@@ -42,13 +48,13 @@ func storeCommand() *cobra.Command {
 	repair := &cobra.Command{
 		Use:   "repair",
 		Short: "Save what can be saved of a damaged store; the server must be down",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cluster.RepairStore(cmd.Context(), dir, cmd.OutOrStdout())
 		},
 	}
 	repair.Flags().StringVar(&dir, "data-dir", cluster.DefaultDataDir(), "where the cluster lives")
-	cmd := &cobra.Command{Use: "store", Short: "Look after the cluster's data"}
+	cmd := parent(&cobra.Command{Use: "store", Short: "Look after the cluster's data"})
 	cmd.AddCommand(repair)
 	return cmd
 }

@@ -46,7 +46,7 @@ func describe(b *strings.Builder, c *cobra.Command) {
 		text = c.Short + "."
 	}
 	fmt.Fprintf(b, "\n## %s\n\n%s\n", c.CommandPath(), strings.TrimSpace(text))
-	if c.Runnable() {
+	if !c.HasSubCommands() {
 		fmt.Fprintf(b, "\n    %s\n", c.UseLine())
 	}
 	if c.Example != "" {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -35,7 +37,7 @@ func (f *serverFlags) add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
-// args are the command line of a server with these flags.
+// args are the command line of a server with these flags, without the data directory.
 func (f *serverFlags) args(fs *pflag.FlagSet) []string {
 	args := []string{"server"}
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -45,21 +47,21 @@ func (f *serverFlags) args(fs *pflag.FlagSet) []string {
 			args = append(args, "--"+flag.Name+"="+flag.Value.String())
 		}
 	})
-	return append(args, "--data-dir="+f.DataDir)
+	return args
 }
 
 func (f *serverFlags) config() (cluster.Config, error) {
 	c := f.Config
 	var err error
 	if c.PodCIDR, err = netip.ParsePrefix(f.podCIDR); err != nil {
-		return c, fmt.Errorf("--pod-cidr: %w", err)
+		return c, fmt.Errorf("--pod-cidr %q: use a range such as 10.244.0.0/16", f.podCIDR)
 	}
 	if c.ServiceCIDR, err = netip.ParsePrefix(f.serviceCIDR); err != nil {
-		return c, fmt.Errorf("--service-cidr: %w", err)
+		return c, fmt.Errorf("--service-cidr %q: use a range such as 10.96.0.0/16", f.serviceCIDR)
 	}
 	if f.nodeAddress != "" {
 		if c.NodeAddress, err = netip.ParseAddr(f.nodeAddress); err != nil {
-			return c, fmt.Errorf("--node-address: %w", err)
+			return c, fmt.Errorf("--node-address %q: use an IP address", f.nodeAddress)
 		}
 	}
 	c.Log, err = logger(f.logLevel)
@@ -81,7 +83,7 @@ func serverCommand() *cobra.Command {
 		Short:   "Run the cluster in the foreground",
 		Long:    "Runs the control plane and, unless told otherwise, this machine as a node, until interrupted.\nContainers run on while the server is away; proa down stops them.",
 		Example: "  proa server --data-dir /srv/proa\n  proa server --in-memory --no-node --port 7443",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := f.config()
 			if err != nil {
@@ -103,10 +105,13 @@ func upCommand() *cobra.Command {
 		Short:   "Start a cluster in the background and point kubectl at it",
 		Long:    "Starts the server, waits until the cluster works, and adds the context \"proa\" to your kubeconfig.\nIf the cluster is running already it says so and changes nothing.",
 		Example: "  proa up\n  proa up --demo                   # with a small web application\n  proa up --nodes 3\n  proa up --hollow-nodes 1000      # simulated nodes, for scale tests\n  proa up --in-memory --no-node",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := f.config(); err != nil {
 				return err
+			}
+			if demo && f.NoNode {
+				return errors.New("--demo needs a node; leave --no-node out")
 			}
 			state, _, err := cluster.Up(cmd.Context(), cluster.UpOptions{
 				DataDir: f.DataDir, ServerArgs: f.args(cmd.Flags()), NoKubeconfig: noKubeconfig, Timeout: timeout, Out: cmd.OutOrStdout(),
@@ -119,7 +124,14 @@ func upCommand() *cobra.Command {
 					return err
 				}
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), "try: kubectl get pods -A   (or: proa kubectl get pods -A); proa token shows how more machines join")
+			if noKubeconfig {
+				fmt.Fprintf(cmd.OutOrStdout(), "try: kubectl --kubeconfig %s get pods -A\n", filepath.Join(f.DataDir, "admin.kubeconfig"))
+			} else {
+				fmt.Fprintln(cmd.OutOrStdout(), "try: kubectl get pods -A")
+			}
+			if state.NodeAddress != "" {
+				fmt.Fprintln(cmd.OutOrStdout(), "proa token shows how more machines join")
+			}
 			return nil
 		},
 	}
@@ -138,7 +150,7 @@ func downCommand() *cobra.Command {
 		Short:   "Stop the cluster and everything it runs",
 		Long:    "Stops the server or agent and its containers and removes what they left in the machine: mounts, namespaces, bridges,\npacket rules, cgroups, and the context in your kubeconfig. The cluster's data and images stay for the next start.",
 		Example: "  proa down\n  proa down --delete               # forget the cluster as well",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cluster.Down(cmd.Context(), dir, remove, cmd.OutOrStdout())
 		},
@@ -153,7 +165,7 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Say whether the cluster runs and how it is",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cluster.PrintStatus(cmd.Context(), dir, cmd.OutOrStdout())
 		},
@@ -169,7 +181,7 @@ func tokenCommand() *cobra.Command {
 		Short:   "Print the token with which machines join",
 		Long:    "Prints the token with which other machines join the cluster, and to the error output the whole command for them.",
 		Example: "  proa agent --server https://192.0.2.10:6443 --token \"$(proa token)\"",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			token, err := cluster.Token(dir)
 			if err != nil {
@@ -196,7 +208,7 @@ func agentCommand() *cobra.Command {
 			"whole command. The machine needs containerd, runc and the CNI plugins, a name of its own, and the server's address within\n" +
 			"reach. Having joined, it comes back without the token. Its containers run on while the agent is away; proa down stops them.",
 		Example: "  proa agent --server https://192.0.2.10:6443 --token proa1.…\n  systemd-run --unit=proa-agent proa agent --server https://192.0.2.10:6443 --token proa1.…\n  proa status\n  proa down",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if address != "" {
 				if c.NodeAddress, err = netip.ParseAddr(address); err != nil {
