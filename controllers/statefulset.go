@@ -238,7 +238,7 @@ func (c *statefulSets) step(ctx context.Context, s *setRun) error {
 			return err
 		}
 	}
-	for _, p := range s.condemned {
+	for i, p := range s.condemned {
 		if p.DeletionTimestamp != nil {
 			if s.parallel() {
 				continue
@@ -246,8 +246,8 @@ func (c *statefulSets) step(ctx context.Context, s *setRun) error {
 			return nil
 		}
 		if !s.parallel() && !healthy(p) {
-			// The first that is not healthy among the others must recover before a healthy one is taken down.
-			for _, q := range s.replicas {
+			// One that is not healthy stays until all before it are.
+			for _, q := range slices.Concat(s.replicas, s.condemned[i+1:]) {
 				if !healthy(q) {
 					return nil
 				}

@@ -93,6 +93,34 @@ func TestStatefulSetInOrder(t *testing.T) {
 	})
 }
 
+// TestStatefulSetHalts checks that a scale to nothing waits for pods that are not well, from the first on.
+func TestStatefulSetHalts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startCluster(t, "statefulset-controller")
+		create(c, statefulSet(3, plainSet))
+		c.holdIf(always)
+		for _, name := range []string{"web-0", "web-1", "web-2"} {
+			c.setPod(name, corev1.PodPending)
+		}
+		c.settle()
+		edit(c, "web", func(s *appsv1.StatefulSet) { s.Spec.Replicas = ptr.To[int32](0) })
+		c.settle()
+		if got, want := c.podNames(), "web-0 web-1 web-2"; got != want {
+			t.Errorf("pods %q while none is well, want %q", got, want)
+		}
+		c.setPod("web-0", corev1.PodRunning)
+		c.settle()
+		if got, want := c.podNames(), "web-0 web-1 web-2"; got != want {
+			t.Errorf("pods %q while web-1 is not well, want %q", got, want)
+		}
+		c.setPod("web-1", corev1.PodRunning)
+		c.settle()
+		if got := c.podNames(); got != "" {
+			t.Errorf("pods %q are left", got)
+		}
+	})
+}
+
 func TestStatefulSetParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCluster(t, "statefulset-controller")
