@@ -70,6 +70,9 @@ func (c Config) nodeName(i int) string {
 
 // start brings the node up: runtime, agent, its API, and the network. The parts belong to g.
 func (n *realNode) start(ctx context.Context, g *group) error {
+	if err := claimMachine(ctx, n.dir); err != nil {
+		return err
+	}
 	cni := filepath.Join(n.dir, "cni")
 	for _, dir := range []string{n.dir, cni} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -155,11 +158,15 @@ func mayLowerOOMScore() bool {
 }
 
 // cleanNode removes what a node of this machine has left in it: containers, mounts, cgroups, interfaces and packet rules.
-// own is the node's directory; an extra node has a network namespace that ends with it.
+// own is the node's directory; an extra node has a network namespace that ends with it. What belongs to a node of another
+// cluster that runs here is left alone.
 func cleanNode(ctx context.Context, own, name string, extra bool) error {
 	var errs []error
 	if err := containerd.Stop(ctx, containerd.Config{Dir: filepath.Join(own, "containerd"), Log: slog.New(slog.DiscardHandler), CNIConfDir: filepath.Join(own, "cni")}, true); err != nil {
 		errs = append(errs, err)
+	}
+	if owner := machineOwner(); !extra && owner != "" && owner != own {
+		return errors.Join(append(errs, removeFolders(own))...)
 	}
 	if !extra {
 		if pods, err := podnet.New(podnet.Config{NodeName: name, NodeIP: netip.IPv4Unspecified(), ConfDir: filepath.Join(own, "cni"), DataDir: filepath.Join(own, "podnet")}); err == nil {
@@ -169,7 +176,12 @@ func cleanNode(ctx context.Context, own, name string, extra bool) error {
 	} else {
 		errs = append(errs, podnet.DeleteNamespace(namespaceName(name)))
 	}
-	errs = append(errs, removeCgroups(cgroupRoot(name)))
+	errs = append(errs, removeCgroups(cgroupRoot(name)), removeFolders(own))
+	return errors.Join(errs...)
+}
+
+func removeFolders(own string) error {
+	var errs []error
 	for _, sub := range []string{"kubelet", "logs", "cni", "podnet"} {
 		errs = append(errs, mounts.RemoveAll(filepath.Join(own, sub)))
 	}
