@@ -5,16 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"proa/cluster"
 )
 
 func main() {
+	keepFiles()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := rootCommand().ExecuteContext(ctx); err != nil {
@@ -64,3 +67,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 func seeHelp(cmd *cobra.Command) string { return "; see: " + cmd.CommandPath() + " --help" }
+
+// keepFiles keeps the files that the caller has left open from the programs that are started here and live on, such as
+// containerd: they would hold the caller's locks and pipes.
+func keepFiles() {
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // kernels before 5.11 do not know it
+}

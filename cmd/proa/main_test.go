@@ -3,6 +3,8 @@ package main
 import (
 	"io"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMistakes says in one line what is wrong with a command line.
@@ -27,5 +29,17 @@ func TestMistakes(t *testing.T) {
 		if err := root.ExecuteContext(t.Context()); err == nil || err.Error() != c.want {
 			t.Errorf("%q:\n%v, want\n%s", c.args, err, c.want)
 		}
+	}
+}
+
+func TestKeepFiles(t *testing.T) {
+	left, err := unix.Dup(0) // as a shell leaves it: open for programs started from here
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(left)
+	keepFiles()
+	if flags, err := unix.FcntlInt(uintptr(left), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("flags %x, %v: programs get the caller's file", flags, err)
 	}
 }
