@@ -66,6 +66,12 @@ func (b *bench) start(args ...string) (*server, error) {
 
 // stop ends the server and forgets its data.
 func (s *server) stop() {
+	s.end()
+	_ = os.RemoveAll(s.dir)
+}
+
+// end ends the server; its containers run on.
+func (s *server) end() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-s.ended:
@@ -73,7 +79,6 @@ func (s *server) stop() {
 		_ = s.cmd.Process.Kill()
 		<-s.ended
 	}
-	_ = os.RemoveAll(s.dir)
 }
 
 // waitReady waits until /readyz answers and returns how long that took since the start.

@@ -60,12 +60,12 @@ func measureIdle(ctx context.Context, b *bench) ([]reading, error) {
 	}
 	if note == "" {
 		defer b.down(s.dir)
-	}
-	defer s.stop()
-	if note == "" {
+		defer s.end()
 		if err := waitNode(ctx, s, c); err != nil {
 			return nil, err
 		}
+	} else {
+		defer s.stop()
 	}
 	c.h1.CloseIdleConnections()
 	if err := sleep(ctx, 20*time.Second); err != nil { // what follows the start
