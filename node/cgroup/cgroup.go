@@ -37,6 +37,8 @@ type Tree struct {
 
 	mu       sync.Mutex
 	reported map[string]bool // files that could not be written
+	// given are the shares of pods' cgroups by path, which a weight of version 2 tells only roughly.
+	given map[string]uint64
 }
 
 // New returns the tree below root, a path below the mount point of cgroups (default /sys/fs/cgroup). Limits that the kernel
@@ -45,7 +47,7 @@ func New(mount, root string, log *slog.Logger) (*Tree, error) {
 	if mount == "" {
 		mount = "/sys/fs/cgroup"
 	}
-	t := &Tree{mount: mount, root: filepath.Join("/", root), log: log, reported: map[string]bool{}}
+	t := &Tree{mount: mount, root: filepath.Join("/", root), log: log, reported: map[string]bool{}, given: map[string]uint64{}}
 	if _, err := os.Stat(filepath.Join(mount, "cgroup.controllers")); err == nil {
 		t.unified = true
 		return t, nil
@@ -110,6 +112,9 @@ func (t *Tree) Ensure(path string, s Settings) error {
 		return err
 	}
 	t.write(path, s)
+	if s.Shares > 0 {
+		t.given[path] = s.Shares
+	}
 	if filepath.Dir(path) == t.burstable() {
 		t.balance()
 	}
@@ -120,6 +125,7 @@ func (t *Tree) Ensure(path string, s Settings) error {
 func (t *Tree) Remove(path string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	delete(t.given, path)
 	var errs []error
 	for _, dir := range t.dirs(path) {
 		errs = append(errs, removeAll(dir))
@@ -142,20 +148,23 @@ func (t *Tree) balance() {
 		}
 		for _, e := range entries {
 			if strings.HasPrefix(e.Name(), "pod") {
-				sum += t.shares(filepath.Join(dir, e.Name()))
+				sum += t.shares(dir, e.Name())
 			}
 		}
 	}
 	t.write(t.burstable(), Settings{Shares: min(max(sum, MinShares), MaxShares)})
 }
 
-// shares that a cgroup has; 0 where the hierarchy is not that of the CPU.
-func (t *Tree) shares(dir string) uint64 {
+// shares that a burstable pod's cgroup has in the hierarchy of dir; 0 where that is not the CPU's.
+func (t *Tree) shares(dir, pod string) uint64 {
 	name := "cpu.shares"
 	if t.unified {
 		name = "cpu.weight"
+		if given, ok := t.given[filepath.Join(t.burstable(), pod)]; ok {
+			return given
+		}
 	}
-	data, err := os.ReadFile(filepath.Join(dir, name))
+	data, err := os.ReadFile(filepath.Join(dir, pod, name))
 	if err != nil {
 		return 0
 	}
@@ -164,7 +173,7 @@ func (t *Tree) shares(dir string) uint64 {
 		return 0
 	}
 	if t.unified {
-		return 2 + (n-1)*262142/9999
+		return sharesOf(n)
 	}
 	return n
 }
@@ -301,6 +310,15 @@ func (t *Tree) write(path string, s Settings) {
 // Weight is cpu.weight of version 2 for cpu.shares of version 1.
 func Weight(shares uint64) uint64 {
 	return 1 + (max(min(shares, MaxShares), MinShares)-2)*9999/262142
+}
+
+// sharesOf is the middle of the shares that have the weight, but the least for the least weight: that of pods without a
+// request.
+func sharesOf(weight uint64) uint64 {
+	if weight <= 1 {
+		return MinShares
+	}
+	return min(MinShares+((weight-1)*262142+9998)/9999+12, MaxShares)
 }
 
 // Shares of a CPU request in thousandths.

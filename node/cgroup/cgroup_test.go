@@ -180,13 +180,48 @@ func TestUnified(t *testing.T) {
 		got[file] = read(t, mount, path, file)
 	}
 	want := map[string]string{
-		"class": "38", "cpu.weight": "39", "cpu.max": "200000 100000", "memory.max": "67108864", "hugetlb.2MB.max": "4194304",
+		"class": "39", "cpu.weight": "39", "cpu.max": "200000 100000", "memory.max": "67108864", "hugetlb.2MB.max": "4194304",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	if got := read(t, mount, "cgroup.subtree_control"); !strings.HasPrefix(got, "+") {
 		t.Errorf("controllers are not passed on: %q", got)
+	}
+}
+
+// TestClassWeight adds up pods' shares, which their weights have rounded, and what weights tell after a restart.
+func TestClassWeight(t *testing.T) {
+	const class = "proa/kubepods/burstable"
+	files := map[string]string{"cgroup.controllers": "cpu", class + "/cpu.weight": ""}
+	for i := range 10 {
+		files[fmt.Sprintf("%s/podu%d/cpu.weight", class, i)] = ""
+	}
+	mount := hierarchy(t, files)
+	tree := newTree(t, mount, "proa")
+	for i := range 10 {
+		ensure(t, tree, types.UID(fmt.Sprintf("u%d", i)), corev1.PodQOSBurstable, cgroup.Settings{Shares: 102})
+	}
+	if got, want := read(t, mount, class, "cpu.weight"), fmt.Sprint(cgroup.Weight(1020)); got != want {
+		t.Errorf("ten pods of 102 shares have a class of weight %s, want %s", got, want)
+	}
+	for i := range 10 {
+		if err := os.RemoveAll(filepath.Join(mount, class, fmt.Sprintf("podu%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod := filepath.Join(mount, class, "podu0")
+	if err := os.Mkdir(pod, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, weight := range []string{"1", "2", "20", "39", "100", "9999", "10000"} {
+		if err := os.WriteFile(filepath.Join(pod, "cpu.weight"), []byte(weight), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		newTree(t, mount, "proa")
+		if got := read(t, mount, class, "cpu.weight"); got != weight {
+			t.Errorf("one pod of weight %s has a class of weight %s after a restart", weight, got)
+		}
 	}
 }
 
