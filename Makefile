@@ -47,6 +47,10 @@ conformance: build ## the whole upstream conformance suite on two nodes (hours)
 smoke: build ## about twenty conformance tests
 	test/conformance --smoke
 
+.PHONY: vm
+vm: build ## run proa in a virtual machine that has cgroup v2 alone
+	test/vm
+
 .PHONY: crash
 crash: ## kill the store 200 times under writes
 	PROA_KILLS=200 $(GO) test -count=1 -v ./test/crash
