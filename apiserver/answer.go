@@ -33,14 +33,11 @@ func (a *answer) wholeOnce(f format, v *served, o *object) error {
 		if !ok {
 			return errNoProtobuf
 		}
-		size := m.Size()
-		a.buf = appendEnvelope(a.buf, v.gvk, size)
-		start := len(a.buf)
-		a.buf = append(a.buf, make([]byte, size)...)
-		if _, err := m.MarshalToSizedBuffer(a.buf[start:]); err != nil {
+		buf, err := appendMarshaled(a.buf, v.gvk, m)
+		if err != nil {
 			return err
 		}
-		a.buf = append(a.buf, envelopeTail...)
+		a.buf = buf
 		return nil
 	}
 	if kept := o.json.Load(); kept != nil {

@@ -65,9 +65,14 @@ func marshalEnvelope(gvk schema.GroupVersionKind, m marshaler) ([]byte, error) {
 		}
 		return envelope(gvk, body), nil
 	}
+	return appendMarshaled(nil, gvk, s)
+}
+
+// appendMarshaled appends an object in an envelope.
+func appendMarshaled(dst []byte, gvk schema.GroupVersionKind, s sizedMarshaler) ([]byte, error) {
 	size := s.Size()
-	dst := appendEnvelope(make([]byte, 0, size+64+len(gvk.Kind)+len(gvk.Group)), gvk, size)
-	dst = slices.Grow(dst, size+len(envelopeTail))
+	dst = slices.Grow(dst, size+64+len(gvk.Kind)+len(gvk.Group)) // mostly all that is needed
+	dst = slices.Grow(appendEnvelope(dst, gvk, size), size+len(envelopeTail))
 	if n, err := s.MarshalToSizedBuffer(dst[len(dst) : len(dst)+size]); err != nil || n != size {
 		return nil, errors.Join(err, fmt.Errorf("%d of %d bytes of %s encoded", n, size, gvk.Kind))
 	}
