@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa/api/certificates"
 	"proa/client"
 	"proa/internal/queue"
 )
@@ -87,11 +88,7 @@ func (c *certificateApproval) sync(ctx context.Context, name string) (time.Durat
 // undecided reports whether a request waits for an approval or a denial.
 func undecided(csr *certificatesv1.CertificateSigningRequest) bool {
 	return len(csr.Status.Certificate) == 0 &&
-		!hasRequestCondition(csr, certificatesv1.CertificateApproved) && !hasRequestCondition(csr, certificatesv1.CertificateDenied)
-}
-
-func hasRequestCondition(csr *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) bool {
-	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == kind })
+		!certificates.HasCondition(csr, certificatesv1.CertificateApproved) && !certificates.HasCondition(csr, certificatesv1.CertificateDenied)
 }
 
 func parseRequest(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"proa/api/certificates"
 	"proa/client"
 	"proa/internal/queue"
 )
@@ -53,7 +54,7 @@ func (c *certificateSigning) Run(ctx context.Context) error {
 // unsigned reports whether a request waits for a certificate from here.
 func (c *certificateSigning) unsigned(csr *certificatesv1.CertificateSigningRequest) bool {
 	return c.Config.Signer != nil && len(csr.Status.Certificate) == 0 && signerRule(csr.Spec.SignerName) != nil &&
-		hasRequestCondition(csr, certificatesv1.CertificateApproved) && !hasRequestCondition(csr, certificatesv1.CertificateFailed)
+		certificates.HasCondition(csr, certificatesv1.CertificateApproved) && !certificates.HasCondition(csr, certificatesv1.CertificateFailed)
 }
 
 // signerRule returns the check of a signer's requests, nil for signers of somebody else.

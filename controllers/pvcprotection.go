@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"proa/client"
@@ -87,10 +86,8 @@ func (c *pvcProtection) sync(ctx context.Context, key string) (time.Duration, er
 	}
 	next := claim.DeepCopy()
 	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == pvcFinalizer })
-	if _, err := client.For[*corev1.PersistentVolumeClaim](c.Client).Update(ctx, next); err != nil && !apierrors.IsNotFound(err) {
-		return 0, err
-	}
-	return 0, nil
+	_, err = client.For[*corev1.PersistentVolumeClaim](c.Client).Update(ctx, next)
+	return 0, ignoreMissing(err)
 }
 
 // uses tells whether a pod on a node has a volume of the claim; a volume of its own counts only if the claim is the pod's.

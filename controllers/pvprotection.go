@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"proa/client"
 	"proa/internal/queue"
@@ -42,8 +41,6 @@ func (c *pvProtection) sync(ctx context.Context, name string) (time.Duration, er
 	}
 	next := volume.DeepCopy()
 	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == pvFinalizer })
-	if _, err := client.For[*corev1.PersistentVolume](c.Client).Update(ctx, next); err != nil && !apierrors.IsNotFound(err) {
-		return 0, err
-	}
-	return 0, nil
+	_, err := client.For[*corev1.PersistentVolume](c.Client).Update(ctx, next)
+	return 0, ignoreMissing(err)
 }

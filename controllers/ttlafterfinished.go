@@ -6,7 +6,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -51,10 +50,7 @@ func (c *ttlAfterFinished) sync(ctx context.Context, key string) (time.Duration,
 		err := client.For[*batchv1.Job](c.Client).Delete(ctx, namespace, name, metav1.DeleteOptions{
 			PropagationPolicy: ptr.To(metav1.DeletePropagationForeground), Preconditions: &metav1.Preconditions{UID: &job.UID},
 		})
-		if apierrors.IsNotFound(err) {
-			return 0, nil
-		}
-		return 0, err
+		return 0, ignoreMissing(err)
 	}
 	return 0, nil
 }

@@ -66,12 +66,12 @@ func certificateSigningRequests() *api.Resource {
 func conditionCell(csr *certificatesv1.CertificateSigningRequest) string {
 	text := "Pending"
 	switch {
-	case hasCondition(csr, certificatesv1.CertificateDenied):
+	case HasCondition(csr, certificatesv1.CertificateDenied):
 		text = "Denied"
-	case hasCondition(csr, certificatesv1.CertificateApproved):
+	case HasCondition(csr, certificatesv1.CertificateApproved):
 		text = "Approved"
 	}
-	if hasCondition(csr, certificatesv1.CertificateFailed) {
+	if HasCondition(csr, certificatesv1.CertificateFailed) {
 		text += ",Failed"
 	}
 	if len(csr.Status.Certificate) > 0 {
@@ -80,6 +80,7 @@ func conditionCell(csr *certificatesv1.CertificateSigningRequest) string {
 	return text
 }
 
-func hasCondition(csr *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) bool {
+// HasCondition reports whether a request has a condition of the kind.
+func HasCondition(csr *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) bool {
 	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == kind })
 }
